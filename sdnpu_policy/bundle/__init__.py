@@ -1,0 +1,1 @@
+"""A policy on disk: schema, hashes, statistics."""

@@ -1,0 +1,1 @@
+"""The tick: deadline, ladder of fallbacks, plan, envelope."""

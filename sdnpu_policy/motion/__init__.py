@@ -1,0 +1,1 @@
+"""Actions to safe poses in time: pose algebra, the plan, the envelope."""

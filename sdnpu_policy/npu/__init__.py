@@ -1,0 +1,1 @@
+"""The network on its accelerator: sessions, placement, the stepper, latency overlays."""

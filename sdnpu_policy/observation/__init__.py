@@ -1,0 +1,1 @@
+"""Camera bytes and robot poses to the tensors a policy was trained on."""

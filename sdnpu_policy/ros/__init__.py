@@ -1,0 +1,1 @@
+"""ROS 2 nodes, messages, parameters and diagnostics."""
