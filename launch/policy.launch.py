@@ -1,7 +1,7 @@
 """Start the policy node on a robot cell: ros2 launch sdnpu_policy policy.launch.py robot_ip:=192.168.1.20
 
-The node starts its perception process and its arm process by itself. With autostart it is configured and activated;
-the arm moves from then on. The robot's own safety configuration is what protects people, not this node.
+The node starts its perception process and its arm process by itself. With autostart it is configured and
+activated; the arm moves from then on. The robot's own safety configuration is what protects people, not this node.
 """
 
 from launch import LaunchDescription

@@ -36,7 +36,7 @@ def pose_of(message: PoseStamped, frame_id: str) -> NDArray[np.float64]:
     """The pose (7,) of ``message`` in ``base``.
 
     Raises:
-        SdnpuError: its frame is empty or not ``frame_id``, or a number is not finite, or the quaternion is not unit.
+        SdnpuError: its frame is empty or not ``frame_id``, a number is not finite, or the quaternion not unit.
     """
     found = message.header.frame_id
     if found != frame_id:

@@ -2,7 +2,7 @@
 
 A value outside its range is refused with the parameter's name, the value and the range, both at start (a wrong
 parameter file) and at run time (`ros2 param set`). Parameters marked ``live`` take effect at once; the others are
-read when the node is configured and are refused while it is configured, so that no change is silently without effect.
+read when the node is configured and are refused from then on, so that no change is silently without effect.
 """
 
 from __future__ import annotations
