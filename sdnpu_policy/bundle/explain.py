@@ -29,7 +29,7 @@ def explain(error: ValidationError, model: type[Part], data: object) -> str:
     A key that is misspelt is told before the one that is missing for it.
     """
     faults = error.errors(include_url=False)
-    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+    first = next((fault for fault in faults if fault["type"] in ("extra_forbidden", "invalid_key")), faults[0])
     line = _explain_one(first["type"], _clean(first["loc"]), first, model, data)
     others = len(faults) - 1
     return f"{line} (and {others} more)" if others else line

@@ -41,11 +41,6 @@ def hash_file(directory: Path, name: str, key: str) -> str:
     path = find_file(directory, name, key)
     try:
         with path.open("rb") as file:
-            if file.read(len(LFS_POINTER_START)) == LFS_POINTER_START:
-                raise SdnpuError(
-                    f"{path}: is a Git LFS pointer, not the file ({key} names it): run `git lfs pull`"
-                )
-            file.seek(0)
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SdnpuError(f"{path}: can't be read ({key} names it): {error.strerror}") from None
@@ -55,7 +50,7 @@ def find_file(directory: Path, name: str, key: str) -> Path:
     """The path of a regular file that is not empty and lies inside ``directory``, links followed.
 
     Raises:
-        SdnpuError: there is none, it is empty or no regular file, or a link leads out of the directory.
+        SdnpuError: there is none, it is empty, a Git LFS pointer or no regular file, or a link leads outside.
     """
     path = directory / name
     try:
@@ -76,6 +71,8 @@ def find_file(directory: Path, name: str, key: str) -> Path:
         raise SdnpuError(f"{path}: is no regular file, and {key} names it as one")
     if status.st_size == 0:
         raise SdnpuError(f"{path}: is empty ({key} names it): copy it again")
+    if _starts_with(path, LFS_POINTER_START):
+        raise SdnpuError(f"{path}: is a Git LFS pointer, not the file ({key} names it): run `git lfs pull`")
     return path
 
 
@@ -140,6 +137,14 @@ def _named_inside(path: Path) -> list[str]:
                 if name.isprintable() and name not in found:
                     found.append(name)
     return found
+
+
+def _starts_with(path: Path, start: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+    except OSError as error:
+        raise SdnpuError(f"{path}: can't be read: {error.strerror}") from None
 
 
 def _similar_file(directory: Path, name: str) -> str:

@@ -66,8 +66,8 @@ def check_interface(
     Raises:
         SdnpuError: one line with what the network has and what the manifest says.
     """
-    file = roles(manifest)[role]
     wanted = wanted_inputs(manifest, role)
+    file = roles(manifest)[role]
     if set(inputs) != set(wanted):
         raise SdnpuError(
             f"{file}: the {role}'s inputs are {_list(inputs)}, but policy.yaml says {_list_wanted(wanted)}:"
