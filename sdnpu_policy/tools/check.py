@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from sdnpu_policy.bundle.manifest import Bundle, load_bundle
 from sdnpu_policy.errors import SdnpuError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from sdnpu_policy.npu.providers import Placement, Session
 
 
@@ -135,26 +138,34 @@ def _show(bundle: Bundle, networks: list[NetworkReport]) -> None:
     from rich.table import Table
 
     console = Console()
-    about = Table(title=f"{bundle.path}: policy {bundle.manifest.name!r}", show_header=False, title_justify="left")
+    title = _text(f"{bundle.path}: policy {bundle.manifest.name!r}")
+    about = Table(title=title, show_header=False, title_justify="left")
     about.add_column(style="bold", no_wrap=True)
     about.add_column(overflow="fold")
     for label, text in _about(bundle):
-        about.add_row(label, text)
+        about.add_row(label, _text(text))
     console.print(about)
-    table = Table(title="networks", title_justify="left")
+    table = Table(title="networks", title_justify="left", show_lines=True)
     for heading in ("network", "inputs", "outputs", "runs on", "golden SNR"):
         table.add_column(heading, overflow="fold")
     for network in networks:
         table.add_row(
-            f"{network.role}\n{network.file}\n{network.precision}, {network.bytes / 1e6:.2f} MB",
-            _shapes(network.inputs),
-            _shapes(network.outputs),
-            _placed(network.placement),
+            _text(f"{network.role}\n{network.file}\n{network.precision}, {network.bytes / 1e6:.2f} MB"),
+            _text(_shapes(network.inputs)),
+            _text(_shapes(network.outputs)),
+            _text(_placed(network.placement)),
             _snr(bundle, network.golden_snr_db),
         )
     console.print(table)
     provider = networks[0].placement.provider
     console.print(f"This bundle can be used on {provider}.", style="green", highlight=False)
+
+
+def _text(text: str) -> Text:
+    """A bundle's words as they are: no markup of rich's, no control sequences of the terminal's."""
+    from rich.text import Text
+
+    return Text("".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text))
 
 
 def _about(bundle: Bundle) -> list[tuple[str, str]]:
@@ -204,4 +215,5 @@ def _snr(bundle: Bundle, snr_db: float | None) -> str:
     if snr_db is None:
         return "no golden file" if bundle.manifest.golden is None else "not run"
     minimum = bundle.manifest.golden.min_snr_db if bundle.manifest.golden else 0.0
-    return f"{snr_db:.1f} dB (at least {minimum:g})"
+    found = "exact" if math.isinf(snr_db) else f"{snr_db:.1f} dB"
+    return f"{found} (at least {minimum:g} dB)"

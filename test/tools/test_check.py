@@ -145,8 +145,16 @@ def test_a_bundle_that_can_be_used_is_shown(bundle: Path, capsys: pytest.Capture
     assert "policy 'tiny'" in out
     assert "DDIMScheduler, 2 of 10 steps" in out
     assert "sample 1x2x6" in out
-    assert "(at least 40)" in out
+    assert "(at least 40 dB)" in out
     assert "This bundle can be used on cpu." in out
+
+
+def test_words_in_a_bundle_are_shown_as_they_are(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_manifest(bundle, lambda data: data.update(description="a [/b] c [red]d \x1b[2Je", quality={"x": "[/y]"}))
+    code, out, _ = check(capsys, bundle, "--no-run")
+    assert code == 0
+    assert "a [/b] c [red]d ?[2Je" in out
+    assert "x: [/y]" in out
 
 
 def test_golden_vectors_are_not_run_when_asked_not_to(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
