@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdnpu_policy.clock import MS, SECOND, Clock, SteadyClock, VirtualClock
@@ -51,6 +51,7 @@ def test_the_virtual_clock_stands_still_until_told() -> None:
     assert clock.now_ns() == 7 + MS
 
 
+@settings(deadline=None)
 @given(start_ns=NS, sleeps_ns=st.lists(NS))
 def test_virtual_time_is_the_latest_time_slept_for(start_ns: int, sleeps_ns: list[int]) -> None:
     clock = VirtualClock(start_ns)
