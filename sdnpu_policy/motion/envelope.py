@@ -4,11 +4,9 @@ Each tick `Envelope.limit` moves the commanded pose towards the desired one, wit
 velocity and acceleration (not per axis) and inside the workspace: a box and a ball around the base's origin.
 
 How the bounds are kept. The workspace is convex, so if the arm is inside and the point where straight braking
-would
-end is inside, all between is inside, and braking is a way out that never breaks a limit. That pair is the
-invariant: a wanted velocity is taken only as far as the stopping point behind it stays inside, and the rest of
-the way towards braking always is. Speeds and accelerations form balls, which are convex too, so that mixing
-breaks neither.
+would end is inside, all between is inside, and braking is a way out that never breaks a limit. That pair is the
+invariant: a wanted velocity is mixed with braking until the stopping point behind it lies inside. Velocities and
+accelerations within their bounds form balls, which are convex too, so mixing breaks neither.
 
 An envelope belongs to one thread.
 """

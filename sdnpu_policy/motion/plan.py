@@ -2,14 +2,15 @@
 
 A chunk arrives some time after the observation it was made from, while the arm follows the one before.
 `Plan.stitch` keeps what of it still lies ahead and fades from the path under way into it, so that the path never
-jumps: it starts exactly where the arm was told to be. The result is kept on a fine even grid with its speeds,
-which makes reading it in the tick a matter of a few microseconds.
+jumps: it starts exactly where the arm was told to be, as fast as it was told to go.
 
-Between the waypoints of a chunk runs a cubic Hermite curve with Catmull-Rom tangents, cut back (Fritsch and
-Carlson 1980) so that no coordinate overshoots its waypoints: the speed does not step at a waypoint, as it would
-on straight lines and cost acceleration, and a path to 30 mm above a table does not dip to 28. Quaternions go the
-same way and are normalised after: at the few degrees between waypoints that is a slerp to within microradians,
-without its steps of angular speed. The fade between two plans is a slerp.
+The path is a cubic Hermite spline: through the chunk's waypoints with Catmull-Rom tangents, cut back (Fritsch and
+Carlson 1980) so that no coordinate overshoots its waypoints. So the speed does not step at a waypoint, as it would
+on straight lines and cost acceleration, and a path to 30 mm above a table does not dip to 28. During the fade
+(smoothstep) the spline has a knot every ``grid_ms``, with the exact value and slope of the mixture of both paths;
+so an old plan is folded into the new one, and reading it in the tick is one cubic, however many came before.
+Quaternions go through the same spline and are normalised when read: over the few degrees between waypoints or two
+plans that is a slerp to within microradians, and without a slerp's steps of angular speed.
 
 Times are steady nanoseconds. A plan belongs to one thread.
 """
@@ -17,13 +18,16 @@ Times are steady nanoseconds. A plan belongs to one thread.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sdnpu_policy.clock import MS, SECOND
-from sdnpu_policy.motion.pose import Floats, continuous_hemisphere, interpolate_pose, quat_normalize
+from sdnpu_policy.motion.pose import Floats, continuous_hemisphere, quat_normalize
+
+_FOUR = np.arange(4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +55,8 @@ class PlanSettings:
     """How long the fade from the plan under way to a new chunk takes."""
     max_age_ms: float = 800.0
     """A chunk whose observation is older is refused."""
-    grid_ms: float = 4.0
-    """Spacing of the stored path."""
+    grid_ms: float = 10.0
+    """Spacing of the path's knots during the fade."""
 
     def __post_init__(self) -> None:
         if not (self.blend_ms >= 0.0 and self.max_age_ms > 0.0 and self.grid_ms > 0.0):
@@ -95,27 +99,25 @@ class Plan:
 
     def clear(self) -> None:
         """Forget everything: there is no plan."""
-        self._nodes: Floats = np.empty((0, 13))
-        self._start_ns = self._end_ns = 0
-        self._step_ns = 1.0
+        self._spline: _Spline | None = None
         self._observed_ns: int | None = None
         self._waypoints: tuple[NDArray[np.int64], Floats] | None = None
 
     def start_from(self, pose: Floats, now_ns: int) -> None:
         """Plan to stand at ``pose`` [7]: the first chunk after this fades in from there."""
         self.clear()
-        node = np.zeros(13)
-        node[:3] = pose[:3]
-        node[3:7] = quat_normalize(pose[3:7])
-        self._nodes = np.stack([node, node])
-        self._start_ns = self._end_ns = now_ns
+        knot = np.zeros(14)
+        knot[:3] = pose[:3]
+        knot[3:7] = quat_normalize(pose[3:7])
+        # The second knot ends the plan at once; after its end a plan stands.
+        self._spline = _Spline([now_ns - 1, now_ns], np.stack([knot, knot]))
 
     def stitch(self, chunk: Chunk, now_ns: int, *, followed_ns: int | None = None) -> Stitch:
         """Fade from the plan under way into ``chunk``, beginning at ``now_ns``.
 
         Args:
             chunk: the new actions.
-            now_ns: the time at which the new path begins: that of the sample the arm was told last.
+            now_ns: the time at which the new path begins: that of the sample the arm is told next.
             followed_ns: where on the present plan the arm is at ``now_ns``, when that is not ``now_ns`` (see
                 `sdnpu_policy.motion.follower.PathClock`).
 
@@ -125,61 +127,52 @@ class Plan:
         refusal = self._refusal(chunk, now_ns)
         if refusal:
             return Stitch(accepted=False, reason=refusal)
-        dropped = int(np.searchsorted(chunk.times_ns, now_ns, side="right"))
-        old_start = self._evaluate(np.array([now_ns if followed_ns is None else followed_ns])) if self else None
+        times_ns: list[int] = chunk.times_ns.tolist()
+        end_ns = times_ns[-1]
+        dropped = bisect_right(times_ns, now_ns)
+        fade_ns = min(round(self.settings.blend_ms * MS), end_ns - now_ns) if self._spline else 0
+        cells = math.ceil(fade_ns / (self.settings.grid_ms * MS))
+        at_ns: Floats = np.arange(cells + 1, dtype=np.float64) * (fade_ns / max(cells, 1))
+        old = None
+        if self._spline is not None:
+            old = self._spline.at(at_ns + (now_ns if followed_ns is None else followed_ns))
 
-        times_ns, poses = chunk.times_ns, np.array(chunk.poses, dtype=np.float64)
+        poses = np.array(chunk.poses, dtype=np.float64)
+        if times_ns[0] > now_ns:
+            earlier_ns, earlier = _before_first(chunk, now_ns, None if old is None else old[0, :7])
+            times_ns, poses = [earlier_ns, *times_ns], np.concatenate([earlier[None], poses])
         poses[:, 3:] = quat_normalize(poses[:, 3:])
-        if chunk.observed_pose is not None and chunk.observed_ns < times_ns[0]:
-            times_ns = np.concatenate([[chunk.observed_ns], times_ns])
-            poses = np.concatenate([[chunk.observed_pose], poses])
-        poses[:, 3:] = continuous_hemisphere(poses[:, 3:], None if old_start is None else old_start[0, 3:])
+        poses[:, 3:] = continuous_hemisphere(poses[:, 3:], None if old is None else old[0, 3:7])
+        new = _Spline(times_ns, np.concatenate([poses, _tangents(times_ns, poses)], axis=1))
 
-        end_ns = int(chunk.times_ns[-1])
-        cells = max(1, math.ceil((end_ns - now_ns) / (self.settings.grid_ms * MS)))
-        ahead_s = np.linspace(0.0, (end_ns - now_ns) / SECOND, cells + 1)
-        path = _through_waypoints((times_ns - now_ns) / SECOND, poses, ahead_s)
+        knots = new.at(at_ns + now_ns)
         jump_m = jump_rad = 0.0
-        if old_start is not None:
-            jump_m, jump_rad = _apart(path[0], old_start[0])
-            fading = int(np.searchsorted(ahead_s, self.settings.blend_ms / 1e3, side="left"))
-            if fading:
-                followed = now_ns if followed_ns is None else followed_ns
-                old = self._evaluate(followed + ahead_s[:fading] * SECOND)
-                share = ahead_s[:fading] / (self.settings.blend_ms / 1e3)
-                path[:fading] = interpolate_pose(old, path[:fading], share * share * (3.0 - 2.0 * share))
-                path[:, 3:] = continuous_hemisphere(path[:, 3:])
-
-        self._nodes = np.concatenate([path, _twists(path, float(ahead_s[1]))], axis=1)
-        self._start_ns, self._end_ns = now_ns, end_ns
-        self._step_ns = (end_ns - now_ns) / cells
+        if old is not None:
+            jump_m, jump_rad = _apart(knots[0], old[0])
+            if self.settings.blend_ms > 0.0:
+                knots = _mixed(old, knots, at_ns / (self.settings.blend_ms * MS), self.settings.blend_ms / 1e3)
+        after = bisect_right(times_ns, now_ns + fade_ns)
+        knot_times = [now_ns + round(t) for t in at_ns.tolist()] + times_ns[after:]
+        self._spline = _Spline(knot_times, np.concatenate([knots, new.knots[after:]]))
         self._observed_ns = chunk.observed_ns
         self._waypoints = (chunk.times_ns[dropped:], chunk.poses[dropped:])
         return Stitch(accepted=True, reason="", dropped=dropped, jump_m=jump_m, jump_rad=jump_rad)
 
     def sample(self, t_ns: int) -> PlanSample | None:
         """Pose and twist at ``t_ns``; None where there is no plan. After its end it stands at its last pose."""
-        if not self:
-            return None
-        if t_ns >= self._end_ns:
-            return PlanSample(self._nodes[-1, :7].copy(), np.zeros(6))
-        cells = max(0.0, (t_ns - self._start_ns) / self._step_ns)
-        index = min(int(cells), len(self._nodes) - 2)
-        part = cells - index
-        before, after = self._nodes[index : index + 2].tolist()
-        mixed = [a + part * (b - a) for a, b in zip(before, after, strict=True)]
-        qx, qy, qz, qw = mixed[3:7]
-        length = math.sqrt(qx * qx + qy * qy + qz * qz + qw * qw)
-        mixed[3:7] = qx / length, qy / length, qz / length, qw / length
-        return PlanSample(np.array(mixed[:7]), np.array(mixed[7:]))
+        return None if self._spline is None else self._spline.sample(t_ns)
 
     def sample_many(self, times_ns: NDArray[np.int64]) -> Floats | None:
         """Poses [N, 7] at ``times_ns`` [N], those of the ends outside the plan; None where there is no plan."""
-        return self._evaluate(times_ns) if self else None
+        if self._spline is None:
+            return None
+        poses = self._spline.at(times_ns.astype(np.float64))[:, :7]
+        poses[:, 3:] = quat_normalize(poses[:, 3:])
+        return poses
 
     def future_ms(self, now_ns: int) -> float:
         """How much of the plan lies ahead of ``now_ns``."""
-        return max(0, self._end_ns - now_ns) / MS if self else 0.0
+        return 0.0 if self._spline is None else max(0, self._spline.times_ns[-1] - now_ns) / MS
 
     def age_ms(self, now_ns: int) -> float:
         """Time since the observation behind the plan; infinite where no observation is."""
@@ -189,12 +182,9 @@ class Plan:
         """For display: times [N] and poses [N, 7] of the newest chunk that lay ahead when it was stitched."""
         return self._waypoints
 
-    def __bool__(self) -> bool:
-        return len(self._nodes) > 0
-
     def _refusal(self, chunk: Chunk, now_ns: int) -> str:
         times_ns, poses = chunk.times_ns, chunk.poses
-        if len(times_ns) == 0 or poses.shape != (len(times_ns), 7) or (np.diff(times_ns) <= 0).any():
+        if len(times_ns) == 0 or poses.shape != (len(times_ns), 7) or (times_ns[1:] <= times_ns[:-1]).any():
             return f"{len(times_ns)} times that must rise and poses of shape {list(poses.shape)} do not fit"
         if not np.isfinite(poses).all() or not (
             chunk.observed_pose is None or np.isfinite(chunk.observed_pose).all()
@@ -213,60 +203,107 @@ class Plan:
             return f"observed {(self._observed_ns - chunk.observed_ns) / MS:.0f} ms before the plan under way"
         return ""
 
-    def _evaluate(self, times_ns: NDArray[np.int64] | Floats) -> Floats:
-        cells = np.clip((times_ns - self._start_ns) / self._step_ns, 0.0, len(self._nodes) - 1)
-        index = np.minimum(cells.astype(np.intp), len(self._nodes) - 2)
-        part = (cells - index)[:, None]
-        poses = (1.0 - part) * self._nodes[index, :7] + part * self._nodes[index + 1, :7]
-        poses[:, 3:] = quat_normalize(poses[:, 3:])
-        return np.asarray(poses)
+
+@dataclass(slots=True, eq=False)
+class _Spline:
+    """A cubic Hermite spline in the seven numbers of a pose; it stands outside its ends."""
+
+    times_ns: list[int]
+    """Two or more, rising."""
+    knots: Floats
+    """A pose (its quaternion not quite unit) and the slope of each number a second [N, 14]."""
+
+    def sample(self, t_ns: int) -> PlanSample:
+        """Pose and twist at one time, in plain floats: on one row a call of numpy costs more than the cubic."""
+        times_ns = self.times_ns
+        if t_ns >= times_ns[-1]:
+            last: list[float] = self.knots[-1].tolist()
+            return _as_sample(last[:7], [0.0] * 7)
+        index = max(bisect_right(times_ns, t_ns) - 1, 0)
+        if index == len(times_ns) - 1:
+            index -= 1
+        before, after = self.knots[index : index + 2].tolist()
+        span_s = (times_ns[index + 1] - times_ns[index]) / SECOND
+        u = max(0.0, (t_ns - times_ns[index]) / SECOND / span_s)
+        rest = 1.0 - u
+        a1 = u * u * (3.0 - 2.0 * u)
+        b0, b1 = span_s * u * rest * rest, -span_s * u * u * rest
+        c, d0, d1 = 6.0 * u * rest / span_s, rest * (1.0 - 3.0 * u), u * (3.0 * u - 2.0)
+        numbers, slopes = [], []
+        for p, q, m, n in zip(before[:7], after[:7], before[7:], after[7:], strict=True):
+            numbers.append(p + a1 * (q - p) + b0 * m + b1 * n)
+            slopes.append(c * (q - p) + d0 * m + d1 * n)
+        return _as_sample(numbers, slopes)
+
+    def at(self, at_ns: Floats) -> Floats:
+        """Numbers and slopes [N, 14] at ``at_ns`` [N]."""
+        # Relative to the first knot, so that a float holds every nanosecond.
+        since = (np.array(self.times_ns) - self.times_ns[0]) / SECOND
+        t = (at_ns - self.times_ns[0]) / SECOND
+        index = since[1:-1].searchsorted(t, side="right")
+        span = since[index + 1] - since[index]
+        u = np.minimum(np.maximum((t - since[index]) / span, 0.0), 1.0)
+        rest = 1.0 - u
+        weights = np.empty((len(t), 2, 4))
+        weights[:, 0, 2] = a1 = u * u * (3.0 - 2.0 * u)
+        weights[:, 0, 0] = 1.0 - a1
+        weights[:, 0, 1] = (bow := span * u * rest) * rest
+        weights[:, 0, 3] = -bow * u
+        weights[:, 1, 2] = c = 6.0 * u * rest / span
+        weights[:, 1, 0] = -c
+        weights[:, 1, 1] = rest * (1.0 - 3.0 * u)
+        weights[:, 1, 3] = u * (3.0 * u - 2.0)
+        weights[(t < 0.0) | (t >= since[-1]), 1] = 0.0
+        # Each piece has four rows of seven: number and slope at its first knot, number and slope at its second.
+        pieces = self.knots.reshape(-1, 7)[2 * index[:, None] + _FOUR]
+        return np.asarray(np.matmul(weights, pieces)).reshape(-1, 14)
 
 
-def _through_waypoints(knots_s: Floats, poses: Floats, at_s: Floats) -> Floats:
-    """The curve of the module's docstring at ``at_s`` [N] (clamped to the waypoints): poses [N, 7]."""
-    if len(knots_s) == 1:
-        return np.repeat(poses, len(at_s), axis=0)
-    spans = np.diff(knots_s)[:, None]
-    slopes = np.diff(poses, axis=0) / spans
-    tangents = np.empty_like(poses)
-    tangents[0], tangents[-1] = slopes[0], slopes[-1]
+def _before_first(chunk: Chunk, now_ns: int, under_way: Floats | None) -> tuple[int, Floats]:
+    """The waypoint before a chunk's first: the observation's, or else where the arm is."""
+    if chunk.observed_pose is not None and chunk.observed_ns < int(chunk.times_ns[0]):
+        return chunk.observed_ns, chunk.observed_pose
+    return now_ns, chunk.poses[0] if under_way is None else under_way
+
+
+def _tangents(times_ns: list[int], poses: Floats) -> Floats:
+    """Slopes [T, 7] a second at each of the waypoints."""
+    times_s = (np.array(times_ns) - times_ns[0])[:, None] / SECOND
+    spans = times_s[1:] - times_s[:-1]
+    slopes = (poses[1:] - poses[:-1]) / spans
     left, right = slopes[:-1], slopes[1:]
     mean = (left * spans[1:] + right * spans[:-1]) / (spans[1:] + spans[:-1])
     steepest = 3.0 * np.minimum(np.abs(left), np.abs(right))
-    tangents[1:-1] = np.where(left * right > 0.0, np.clip(mean, -steepest, steepest), 0.0)
-
-    at_s = np.clip(at_s, knots_s[0], knots_s[-1])
-    index = np.clip(np.searchsorted(knots_s, at_s, side="right") - 1, 0, len(knots_s) - 2)
-    span = spans[index]
-    u = (at_s - knots_s[index])[:, None] / span
-    rest = 1.0 - u
-    path = rest * rest * ((1.0 + 2.0 * u) * poses[index] + u * span * tangents[index]) + u * u * (
-        (3.0 - 2.0 * u) * poses[index + 1] - rest * span * tangents[index + 1]
-    )
-    path[:, 3:] = quat_normalize(path[:, 3:])
-    return np.asarray(path)
+    tangents = np.empty_like(poses)
+    tangents[0], tangents[-1] = slopes[0], slopes[-1]
+    tangents[1:-1] = np.minimum(np.maximum(mean, -steepest), steepest) * (left * right > 0.0)
+    return tangents
 
 
-def _twists(path: Floats, step_s: float) -> Floats:
-    """Twists [N, 6] of poses ``step_s`` apart by central differences, one-sided at the ends."""
-    a, b = path[:-1], path[1:]
-    cell = np.empty((len(a), 6))
-    cell[:, :3] = b[:, :3] - a[:, :3]
-    # Vector part of q_b conj(q_a), twice: the rotation vector, to third order in the small angle of a cell.
-    va, vb, wa, wb = a[:, 3:6], b[:, 3:6], a[:, 6:], b[:, 6:]
-    cell[:, 3] = va[:, 1] * vb[:, 2] - va[:, 2] * vb[:, 1]
-    cell[:, 4] = va[:, 2] * vb[:, 0] - va[:, 0] * vb[:, 2]
-    cell[:, 5] = va[:, 0] * vb[:, 1] - va[:, 1] * vb[:, 0]
-    cell[:, 3:] += wa * vb - wb * va
-    cell[:, 3:] *= 2.0
-    cell /= step_s
-    twists = np.empty((len(path), 6))
-    twists[0], twists[-1] = cell[0], cell[-1]
-    twists[1:-1] = 0.5 * (cell[:-1] + cell[1:])
-    return twists
+def _mixed(old: Floats, new: Floats, progress: Floats, blend_s: float) -> Floats:
+    """Numbers and slopes [N, 14] on the way from ``old`` to ``new`` at ``progress`` [N] (0 to 1) of the fade."""
+    share = (progress * progress * (3.0 - 2.0 * progress))[:, None]
+    growth = (6.0 * progress * (1.0 - progress) / blend_s)[:, None]
+    between = new - old
+    mixed = old + share * between
+    mixed[:, 7:] += growth * between[:, :7]
+    return np.asarray(mixed)
+
+
+def _as_sample(numbers: list[float], slopes: list[float]) -> PlanSample:
+    """Unit quaternion and angular velocity, 2 dq/dt conj(q), from a quaternion of any length and its slope."""
+    x, y, z, qx, qy, qz, qw = numbers
+    vx, vy, vz, dx, dy, dz, dw = slopes
+    square = qx * qx + qy * qy + qz * qz + qw * qw
+    length, twice = math.sqrt(square), 2.0 / square
+    pose = (x, y, z, qx / length, qy / length, qz / length, qw / length)
+    wx = twice * (qw * dx - dw * qx + qy * dz - qz * dy)
+    wy = twice * (qw * dy - dw * qy + qz * dx - qx * dz)
+    wz = twice * (qw * dz - dw * qz + qx * dy - qy * dx)
+    return PlanSample(np.array(pose), np.array((vx, vy, vz, wx, wy, wz)))
 
 
 def _apart(a: Floats, b: Floats) -> tuple[float, float]:
-    """Distance (m) and angle (rad) between two poses."""
-    dot = min(1.0, abs(float(np.dot(a[3:], b[3:]))))
-    return math.dist(a[:3], b[:3]), 2.0 * math.acos(dot)
+    """Distance (m) and angle (rad) between the poses of two knots."""
+    dot = abs(float(np.dot(a[3:7], b[3:7]))) / math.sqrt(float(np.dot(a[3:7], a[3:7]) * np.dot(b[3:7], b[3:7])))
+    return math.dist(a[:3], b[:3]), 2.0 * math.acos(min(1.0, dot))

@@ -86,11 +86,12 @@ def continuous_hemisphere(q: ArrayLike, reference: ArrayLike | None = None) -> F
     The first is brought to the side of ``reference`` where one is given.
     """
     q = np.asarray(q, dtype=np.float64)
-    sign = np.ones(len(q))
-    sign[1:] = np.where(np.einsum("ti,ti->t", q[1:], q[:-1]) < 0.0, -1.0, 1.0)
-    if reference is not None and len(q) and float(np.dot(q[0], np.asarray(reference))) < 0.0:
-        sign[0] = -1.0
-    return np.asarray(q * np.cumprod(sign)[:, None])
+    dots = np.empty(len(q))
+    dots[1:] = np.einsum("ti,ti->t", q[1:], q[:-1])
+    dots[:1] = 1.0 if reference is None else q[:1] @ np.asarray(reference, dtype=np.float64)
+    if (dots >= 0.0).all():
+        return q
+    return np.asarray(q * np.cumprod(np.where(dots < 0.0, -1.0, 1.0))[:, None])
 
 
 def slerp(a: ArrayLike, b: ArrayLike, fraction: ArrayLike) -> Floats:
