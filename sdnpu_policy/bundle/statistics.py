@@ -3,7 +3,8 @@
 Normalised values are what the networks see; raw values are metres, radians or pixels / 255. Both directions are
 those of LeRobot's normaliser for a dimension that varied in training. A dimension that did not vary carries no
 information, and its deviation or range is rounding noise (3e-7 in a real data set): dividing by it would turn a
-micrometre into a wild input. Such a dimension is normalised to the one value that it had in training.
+micrometre into a wild input. Such a dimension is normalised to the one value that it had in training, and whatever
+the network says for it, the raw value is the one of the training: its scale is zero.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CONSTANT_BELOW = 1e-6
 """A deviation or range below this, times the magnitude of the values where that is above 1, is rounding noise."""
 
 LEROBOT_EPSILON = 1e-8
-"""What LeRobot adds to a deviation, or takes for a range of zero."""
+"""What LeRobot adds to a deviation."""
 
 LARGEST_VALUE = 1e30
 """Statistics beyond this are not those of a robot, and their arithmetic would overflow float32."""
@@ -53,38 +54,41 @@ class Normalizer:
     Attributes:
         feature: name in the statistics.
         mode: MEAN_STD, MIN_MAX or IDENTITY.
-        scale: float64, the feature's shape, positive.
+        scale: float64, the feature's shape, never negative; zero where the feature did not vary in training.
         offset: float64, the feature's shape.
-        constant: bool, True where the feature did not vary in training.
-        constant_value: float64, the normalised value of those dimensions.
+        constant_value: float64, the normalised value of the dimensions that did not vary, 0 elsewhere.
     """
 
     feature: str
     mode: NormalizationMode
     scale: NDArray[np.float64]
     offset: NDArray[np.float64]
-    constant: NDArray[np.bool_]
     constant_value: NDArray[np.float64]
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """True where the feature did not vary in training."""
+        did_not_vary: NDArray[np.bool_] = self.scale == 0.0
+        return did_not_vary
 
     def normalize(self, x: ArrayLike) -> NDArray[np.float32]:
         """Raw to normalised, float32; ``x`` broadcasts against the feature's shape. NaN and infinity stay such."""
         raw = np.asarray(x, dtype=np.float64)
         with np.errstate(over="ignore"):  # beyond float32: infinity, which the checks of the inputs refuse
-            normalised = (raw - self.offset) / self.scale
-            if self.constant.any():
+            constant = self.constant
+            normalised = (raw - self.offset) / np.where(constant, 1.0, self.scale)
+            if constant.any():
                 fixed = np.where(np.isfinite(raw), self.constant_value, normalised)
-                normalised = np.where(self.constant, fixed, normalised)
+                normalised = np.where(constant, fixed, normalised)
             return normalised.astype(np.float32)
 
     def unnormalize(self, x: ArrayLike) -> NDArray[np.float64]:
         """Normalised to raw, float64; ``x`` broadcasts against the feature's shape."""
-        return np.asarray(x, dtype=np.float64) * self.scale + self.offset
+        with np.errstate(invalid="ignore"):  # infinity times a scale of zero: NaN, which the decoding refuses
+            return np.asarray(x, dtype=np.float64) * self.scale + self.offset
 
     def scale_offset(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """``(scale, offset)`` with raw = normalised * scale + offset, float64 copies.
-
-        The scale of a dimension that did not vary is tiny but never zero.
-        """
+        """``(scale, offset)`` with raw = normalised * scale + offset, float64 copies."""
         return self.scale.copy(), self.offset.copy()
 
 
@@ -139,8 +143,7 @@ def make_normalizer(
     """
     if mode == "IDENTITY":
         shape = shapes[0]
-        none = np.zeros(shape, dtype=np.bool_)
-        return Normalizer(feature, mode, np.ones(shape), np.zeros(shape), none, np.zeros(shape))
+        return Normalizer(feature, mode, np.ones(shape), np.zeros(shape), np.zeros(shape))
     entries = _find_feature(statistics, feature, mode)
     first, second = (_read_array(statistics.path, feature, entries, name, mode) for name in _NEEDED[mode])
     if first.shape != second.shape:
@@ -167,9 +170,7 @@ def _from_mean_std(
     if limits[0] is not None and limits[1] is not None:
         centre = (limits[0] + limits[1]) / 2
         value = np.clip((centre - mean) / (std + LEROBOT_EPSILON), -LARGEST_CONSTANT, LARGEST_CONSTANT)
-    return Normalizer(
-        feature, "MEAN_STD", np.maximum(std, LEROBOT_EPSILON), mean, constant, np.where(constant, value, 0.0)
-    )
+    return Normalizer(feature, "MEAN_STD", np.where(constant, 0.0, std), mean, np.where(constant, value, 0.0))
 
 
 def _from_min_max(path: Path, feature: str, low: NDArray[np.float64], high: NDArray[np.float64]) -> Normalizer:
@@ -177,8 +178,8 @@ def _from_min_max(path: Path, feature: str, low: NDArray[np.float64], high: NDAr
         at, value = _first_where(low > high, low)
         raise SdnpuError(f"{path}: {feature!r}: min{at} is {value}, above max{at}, which is {high[low > high][0]}")
     constant = high - low < CONSTANT_BELOW * np.maximum(1.0, np.maximum(np.abs(low), np.abs(high)))
-    scale = np.maximum(high - low, LEROBOT_EPSILON) / 2
-    return Normalizer(feature, "MIN_MAX", scale, low + scale, constant, np.where(constant, -1.0, 0.0))
+    scale = np.where(constant, 0.0, (high - low) / 2)
+    return Normalizer(feature, "MIN_MAX", scale, low + scale, np.where(constant, -1.0, 0.0))
 
 
 def _find_feature(statistics: Statistics, feature: str, mode: str) -> Mapping[str, Any]:
