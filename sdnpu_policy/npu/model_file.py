@@ -134,7 +134,7 @@ def read_model_file(path: Path) -> ModelFile:
     model = ModelFile(path)
     try:
         _read_model(memoryview(data), model)
-    except (ValueError, IndexError, UnicodeDecodeError):
+    except (ValueError, IndexError, RecursionError):
         raise SdnpuError(
             f"{path}: is not a whole ONNX model ({len(data)} bytes); copy it again and compare its sha256"
         ) from None
@@ -151,13 +151,12 @@ def check_static(model: ModelFile) -> dict[str, tuple[int, ...]]:
         if tensor.shape is not None and len(fixed) == len(tensor.shape):
             shapes[tensor.name] = fixed
             continue
-        names = sorted({d for d in tensor.shape or () if isinstance(d, str) and d != "?"})
-        how = (
-            " ".join(f"--dim_param {name} --dim_value 1" for name in names[:1])
-            if names
-            else f"--input_name {tensor.name} --input_shape 1,..."
-        )
+        dynamic = [d for d in tensor.shape or () if isinstance(d, str)]
         shown = "of unknown rank" if tensor.shape is None else f"[{', '.join(str(d) for d in tensor.shape)}]"
+        if len(dynamic) == 1 and dynamic[0] != "?":
+            how = f"--dim_param {dynamic[0]} --dim_value 1"
+        else:
+            how = f"--input_name {tensor.name} --input_shape {','.join(str(d) for d in tensor.shape or ('N',))}"
         raise SdnpuError(
             f"{model.path}: input '{tensor.name}' {shown} is dynamic; every dimension must be a number, "
             f"fix it with: python -m onnxruntime.tools.make_dynamic_shape_fixed {how} {model.path.name} fixed.onnx"

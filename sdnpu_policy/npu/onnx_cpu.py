@@ -9,18 +9,14 @@ channel. It is set by itself where it is needed.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.npu.bound import BoundSession, create_session, runtime, session_buffers
 from sdnpu_policy.npu.model_file import ModelFile
+from sdnpu_policy.npu.processor import processor_name, saturates
 from sdnpu_policy.npu.session import Placement
-
-_VNNI_FLAGS = frozenset({"avx512_vnni", "avx_vnni"})
 
 
 def open_cpu(model: ModelFile, shapes: Mapping[str, tuple[int, ...]], options: Mapping[str, str]) -> BoundSession:
@@ -31,7 +27,8 @@ def open_cpu(model: ModelFile, shapes: Mapping[str, tuple[int, ...]], options: M
         raise SdnpuError(
             f"{model.path}: is compiled for {source}; the CPU provider needs the ONNX it was made from"
         )
-    precise = wants_exact_products(model, options["session.x64quantprecision"], on="1")
+    setting = options["session.x64quantprecision"]
+    precise = setting == "1" or (setting == "auto" and saturates(model))
     session_options = cpu_session_options(options)
     session_options.add_session_config_entry("session.x64quantprecision", "1" if precise else "0")
     try:
@@ -71,38 +68,3 @@ def cpu_session_options(options: Mapping[str, str]) -> Any:
         if name in options:
             session_options.add_session_config_entry(name, options[name])
     return session_options
-
-
-def wants_exact_products(model: ModelFile, setting: str, *, on: str) -> bool:
-    """Whether integer products must be made exact: asked for (``setting`` == ``on``), or auto and needed here."""
-    if setting == "auto":
-        return u8s8_saturates() and model.signed_weights() > 0
-    return setting == on
-
-
-def u8s8_saturates() -> bool:
-    """Whether this processor's fast product of unsigned and signed bytes saturates: x86 without VNNI."""
-    return platform.machine().lower() in ("x86_64", "amd64") and not _VNNI_FLAGS & processor_flags()
-
-
-@cache
-def processor_flags() -> frozenset[str]:
-    """The flags of the first processor in /proc/cpuinfo, none where there is no such file."""
-    return frozenset(_cpuinfo("flags").split())
-
-
-def processor_name() -> str:
-    """The processor's name for people."""
-    return _cpuinfo("model name") or platform.machine()
-
-
-def _cpuinfo(key: str) -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return ""

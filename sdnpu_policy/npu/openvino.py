@@ -14,7 +14,7 @@ from typing import Any
 from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.npu.bound import import_or_explain
 from sdnpu_policy.npu.model_file import ModelFile
-from sdnpu_policy.npu.onnx_cpu import processor_name, u8s8_saturates
+from sdnpu_policy.npu.processor import processor_name, saturates
 from sdnpu_policy.npu.session import Buffers, Placement, StepFailed, allocate, one_line
 
 
@@ -56,8 +56,7 @@ def open_openvino(
         )
     settings = dict(options)
     if settings["LP_TRANSFORMS_MODE"] == "auto":
-        saturates = u8s8_saturates() and model.signed_weights() > 0
-        settings["LP_TRANSFORMS_MODE"] = "NO" if saturates else "YES"
+        settings["LP_TRANSFORMS_MODE"] = "NO" if saturates(model) else "YES"
     try:
         compiled = openvino.Core().compile_model(str(model.path), "CPU", settings)
         request = compiled.create_infer_request()

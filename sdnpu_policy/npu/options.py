@@ -148,12 +148,12 @@ def check_options(provider: str, options: Mapping[str, OptionValue]) -> dict[str
     """
     table = OPTIONS.get(provider)
     if table is None:
-        raise SdnpuError(f"provider '{provider}' is not known; use one of {', '.join(OPTIONS)}")
+        raise SdnpuError(f"provider {provider!r} is not known; use one of {', '.join(OPTIONS)}")
     checked = {name: option.default for name, option in table.items() if option.default is not None}
     for name, value in options.items():
         option = table.get(name)
         if option is None:
-            raise SdnpuError(f"provider '{provider}' has no option '{name}'; {_nearest(str(name), table)}")
+            raise SdnpuError(f"provider '{provider}' has no option {name!r}; {_nearest(str(name), table)}")
         text = _text(value)
         if not option.accepts(text):
             raise SdnpuError(f"provider '{provider}': option {name}={text!r} is not allowed; use {option.allowed}")

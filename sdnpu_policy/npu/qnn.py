@@ -128,6 +128,10 @@ def check_model_for_qnn(model: ModelFile, options: Mapping[str, str]) -> None:
     """Raises SdnpuError for a model that QNN would run wrongly, crash on, or not run at all."""
     if model.contexts:
         check_context(model, options)
+    elif options.get("session.disable_model_compile") == "1":
+        raise SdnpuError(
+            f"{model.path}: is not compiled, and session.disable_model_compile=1 forbids to compile it"
+        )
     elif model.floating and not model.quantized and options["enable_htp_fp16_precision"] != "1":
         raise SdnpuError(
             f"{model.path}: is a float model without QuantizeLinear nodes; quantize it, "
@@ -222,9 +226,12 @@ def _not_whole(path: Path, elsewhere: Iterable[str], subgraphs: int = 1) -> str:
     nodes = tuple(elsewhere)
     if not nodes:
         return f"{path}: QNN splits it into {subgraphs} graphs; one is needed inside a deadline (require_whole)"
-    odd = tuple(node for node in nodes if "QuantizeLinear)" not in node)
+    # The quantizers around a refused node are refused with it.
+    causes = (
+        tuple(node for node in nodes if not node.endswith(("(QuantizeLinear)", "(DequantizeLinear)"))) or nodes
+    )
     return (
-        f"{path}: QNN does not take {len(nodes)} of its nodes: {_some(odd or nodes)}; replace them, or check that "
+        f"{path}: QNN does not take {len(causes)} of its nodes: {_some(causes)}; replace them, or check that "
         "every tensor around them is quantized"
     )
 
