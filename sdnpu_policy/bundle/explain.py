@@ -78,7 +78,7 @@ def _explain_one(kind: str, location: tuple[int | str, ...], fault: Any, model: 
     if kind == "invalid_key":
         return f"{prefix}the key {shown(value)} is not text: put it in quotes or remove it"
     if kind == "sdnpu":
-        found = "" if isinstance(value, dict | BaseModel) else f"found {shown(value)}, which "
+        found = "" if isinstance(value, dict | BaseModel) else f"found {shown(value)}, "
         return f"{prefix}{found}{fault['msg']}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         return f"{prefix}found {shown(value)}, should be a mapping: {_wanted(location, model)}"
