@@ -38,9 +38,7 @@ def _check_file_name(name: str) -> str:
     if not name or not name.isprintable() or path.name in ("", ".", ".."):
         raise fault("should be the name of a file in the bundle")
     if path.is_absolute() or "\\" in name or name[1:2] == ":" or ".." in path.parts:
-        raise fault(
-            "a file of a bundle is named relative to the bundle and stays inside it: no '/' first, no '..'"
-        )
+        raise fault("should be a path relative to the bundle that stays inside it: no '/' first, no '..'")
     return name
 
 

@@ -302,7 +302,7 @@ def test_a_manifest_that_is_a_fifo_is_not_waited_for(bundle_dir: Path) -> None:
         (put("action", "rate_hz", -1), "action.rate_hz: found -1, should be greater than 0"),
         (put("golden", "min_snr_db", float("nan")), "golden.min_snr_db: found nan"),
         (put("name", 5), "name: found 5, should be text (put it in quotes)"),
-        (put("name", ""), "name: found '', which should be a name"),
+        (put("name", ""), "name: found '', should be a name"),
         (put("denoiser", 3), "denoiser: found 3, should be a mapping: it needs file, precision"),
         (put("denoiser", None), "denoiser: found None, should be a mapping"),
         (put("denoiser", "timestep", "dim", 7), "denoiser.timestep: dim is 7, and encoding sinusoidal needs"),
