@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No timing is asserted in a test, and hypothesis' own deadline would be one.
+settings.register_profile("sdnpu", deadline=None)
+settings.load_profile("sdnpu")
 
 os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
 os.environ.setdefault("ROS_PYTHON_CHECK_FIELDS", "1")

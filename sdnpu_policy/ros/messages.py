@@ -6,6 +6,8 @@ rclpy does not check field types by default and sends garbage for a wrong one, s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import PoseStamped
@@ -16,15 +18,26 @@ from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.motion.pose import turn_base
 
 
-def to_frame(pose: NDArray[np.float64], frame_id: str) -> NDArray[np.float64]:
-    """A pose given in ``base``, in ``frame_id`` (base or base_link); its own inverse."""
-    return turn_base(pose) if frame_id == "base_link" else pose
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The robot's frame that messages are in: ``base`` or ``base_link``, and what they call it."""
+
+    robot_frame: str
+    prefix: str = ""
+
+    @property
+    def frame_id(self) -> str:
+        return self.prefix + self.robot_frame
+
+    def turn(self, pose: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A pose (7,) from ``base`` into this frame; its own inverse."""
+        return turn_base(pose) if self.robot_frame == "base_link" else pose
 
 
-def fill_pose(message: PoseStamped, pose: NDArray[np.float64], frame_id: str, stamp: Time) -> PoseStamped:
-    """Write ``pose`` (7,), given in ``base``, into ``message`` in ``frame_id``."""
-    x, y, z, qx, qy, qz, qw = to_frame(pose, frame_id).tolist()
-    message.header.frame_id = frame_id
+def fill_pose(message: PoseStamped, pose: NDArray[np.float64], frame: Frame, stamp: Time) -> PoseStamped:
+    """Write ``pose`` (7,), given in ``base``, into ``message`` in ``frame``."""
+    x, y, z, qx, qy, qz, qw = frame.turn(pose).tolist()
+    message.header.frame_id = frame.frame_id
     message.header.stamp = stamp
     position, orientation = message.pose.position, message.pose.orientation
     position.x, position.y, position.z = x, y, z
@@ -32,28 +45,28 @@ def fill_pose(message: PoseStamped, pose: NDArray[np.float64], frame_id: str, st
     return message
 
 
-def pose_of(message: PoseStamped, frame_id: str) -> NDArray[np.float64]:
+def pose_of(message: PoseStamped, frame: Frame) -> NDArray[np.float64]:
     """The pose (7,) of ``message`` in ``base``.
 
     Raises:
-        SdnpuError: its frame is empty or not ``frame_id``, a number is not finite, or the quaternion not unit.
+        SdnpuError: its frame is empty or not ``frame``, a number is not finite, or the quaternion not unit.
     """
     found = message.header.frame_id
-    if found != frame_id:
-        raise SdnpuError(f"a robot pose has frame_id {found!r}: {frame_id!r} is needed (parameter 'frame_id')")
+    if found != frame.frame_id:
+        raise SdnpuError(f"a robot pose has frame_id {found!r}: {frame.frame_id!r} is needed (parameter 'frame_id')")
     p, q = message.pose.position, message.pose.orientation
     pose = np.array([p.x, p.y, p.z, q.x, q.y, q.z, q.w], dtype=np.float64)
     if not np.isfinite(pose).all() or abs(np.linalg.norm(pose[3:]) - 1.0) > 0.01:
         raise SdnpuError(f"a robot pose is {pose.tolist()}: finite numbers and a unit quaternion are needed")
-    return to_frame(pose, frame_id)
+    return frame.turn(pose)
 
 
-def path_message(poses: NDArray[np.float64], frame_id: str, stamp: Time) -> Path:
-    """The plan's waypoints [N, 7], given in ``base``, as a path in ``frame_id``."""
+def path_message(poses: NDArray[np.float64], frame: Frame, stamp: Time) -> Path:
+    """The plan's waypoints [N, 7], given in ``base``, as a path in ``frame``."""
     path = Path()
-    path.header.frame_id = frame_id
+    path.header.frame_id = frame.frame_id
     path.header.stamp = stamp
-    path.poses = [fill_pose(PoseStamped(), pose, frame_id, stamp) for pose in poses]
+    path.poses = [fill_pose(PoseStamped(), pose, frame, stamp) for pose in poses]
     return path
 
 
