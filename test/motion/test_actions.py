@@ -22,7 +22,11 @@ TOOL_DOWN = np.array([0.45, -0.05, 0.2, 1.0, 0.0, 0.0, 0.0])
 
 
 def spec(
-    position: str = "relative", rotation: str = "rotation_6d", layout: str = "columns", axes: str = "base", extra: int = 0
+    position: str = "relative",
+    rotation: str = "rotation_6d",
+    layout: str = "columns",
+    axes: str = "base",
+    extra: int = 0,
 ) -> ActionSpec:
     dim = 3 + ROTATION_WIDTH[rotation] + extra
     return ActionSpec(16, dim, 15.625, 1, position, rotation, layout, axes, np.ones(dim), np.zeros(dim))  # type: ignore[arg-type]
@@ -37,9 +41,7 @@ def random_poses(seed: int, count: int = 16) -> np.ndarray:
 def test_encoded_poses_decode_to_themselves(way: tuple[str, str, str, str], seed: int) -> None:
     rng = np.random.default_rng(seed)
     plain = spec(*way)
-    written = replace(
-        plain, scale=rng.uniform(0.1, 2.0, (16, plain.dim)), offset=rng.normal(size=(16, plain.dim))
-    )
+    written = replace(plain, scale=rng.uniform(0.1, 2.0, (16, plain.dim)), offset=rng.normal(size=(16, plain.dim)))
     poses, here = random_poses(seed), random_poses(seed + 1, 1)[0]
     chunk = decode_actions(encode_actions(poses, written, here), written, here, 0)
     np.testing.assert_allclose(chunk.poses[:, :3], poses[:, :3], atol=1e-5)
@@ -81,9 +83,7 @@ def test_a_scale_that_grows_with_the_step_is_undone_step_by_step() -> None:
 
 
 def test_a_grippers_column_is_left_alone() -> None:
-    chunk = decode_actions(
-        np.tile([0, 0, 0, 1, 0, 0, 0, 1, 0, 7.0], (16, 1)), spec(extra=1), TOOL_DOWN, 0
-    )
+    chunk = decode_actions(np.tile([0, 0, 0, 1, 0, 0, 0, 1, 0, 7.0], (16, 1)), spec(extra=1), TOOL_DOWN, 0)
     np.testing.assert_allclose(chunk.poses[0, :3], TOOL_DOWN[:3])
     assert (encode_actions(chunk.poses, spec(extra=1), TOOL_DOWN)[:, 9] == 0).all()
 

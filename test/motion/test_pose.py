@@ -26,9 +26,7 @@ def test_the_product_and_the_matrix_are_those_of_transforms3d(a: np.ndarray, b: 
     np.testing.assert_allclose(
         wxyz(pose.quat_multiply(a, b)), transforms3d.quaternions.qmult(wxyz(a), wxyz(b)), atol=1e-14
     )
-    np.testing.assert_allclose(
-        pose.quat_to_matrix(a), transforms3d.quaternions.quat2mat(wxyz(a)), atol=1e-14
-    )
+    np.testing.assert_allclose(pose.quat_to_matrix(a), transforms3d.quaternions.quat2mat(wxyz(a)), atol=1e-14)
 
 
 @given(unit)
@@ -105,7 +103,9 @@ def test_base_link_is_base_turned_half_around_z() -> None:
     np.testing.assert_allclose(turned, [-0.4, -0.2, 0.3, 0, 0, 1, 0])
     matrix = pose.quat_to_matrix(pose.turn_base([0, 0, 0, *pose.rotvec_to_quat([0.1, 0.5, -0.3])])[3:])
     half_turn = np.diag([-1.0, -1.0, 1.0])
-    np.testing.assert_allclose(matrix, half_turn @ pose.quat_to_matrix(pose.rotvec_to_quat([0.1, 0.5, -0.3])), atol=1e-15)
+    np.testing.assert_allclose(
+        matrix, half_turn @ pose.quat_to_matrix(pose.rotvec_to_quat([0.1, 0.5, -0.3])), atol=1e-15
+    )
 
 
 @given(unit)
