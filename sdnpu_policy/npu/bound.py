@@ -21,7 +21,13 @@ class BoundSession:
     """An onnxruntime session with its buffers. Keep one thread in ``run`` at a time."""
 
     def __init__(
-        self, file: Path, session: Any, inputs: Buffers, outputs: Buffers, placement: Placement, run_options: Any
+        self,
+        file: Path,
+        session: Any,
+        inputs: Buffers,
+        outputs: Buffers,
+        placement: Placement,
+        run_options: Any | None = None,
     ) -> None:
         ort = runtime()
         self.file = file

@@ -21,7 +21,6 @@ from sdnpu_policy.npu.session import Placement
 
 def open_cpu(model: ModelFile, shapes: Mapping[str, tuple[int, ...]], options: Mapping[str, str]) -> BoundSession:
     """A session on the CPU provider. ``options`` are checked ones. Raises SdnpuError."""
-    ort = runtime()
     if model.contexts:
         source = model.contexts[0].strings.get("source", b"an accelerator").decode("utf-8", "replace")
         raise SdnpuError(
@@ -43,7 +42,7 @@ def open_cpu(model: ModelFile, shapes: Mapping[str, tuple[int, ...]], options: M
     inputs, outputs = session_buffers(session, model, shapes)
     device = f"{processor_name()}, {options['intra_op_num_threads']} thread(s)"
     placement = Placement("cpu", device, simulated=False, total_nodes=len(model.nodes), elsewhere=())
-    return BoundSession(model.path, session, inputs, outputs, placement, ort.RunOptions())
+    return BoundSession(model.path, session, inputs, outputs, placement)
 
 
 def cpu_session_options(options: Mapping[str, str]) -> Any:

@@ -47,7 +47,9 @@ class Option:
         if self.choices:
             return value in self.choices
         if self.path:
-            return value.strip() != "" and Path(value).expanduser().absolute().parent.is_dir()
+            return (
+                value.isprintable() and value.strip() != "" and Path(value).expanduser().absolute().parent.is_dir()
+            )
         if not (value.isascii() and value.isdigit()):
             return False
         return self.low <= int(value) and (self.high is None or int(value) <= self.high)

@@ -87,8 +87,8 @@ class Stepper:
     def native_id(self) -> int:
         """The worker's thread id in the kernel, for ``os.sched_setaffinity`` and ``os.sched_setscheduler``.
 
-        With SCHED_FIFO, tick and worker on one core and the worker's priority below the tick's, a step costs 0.10 ms
-        (p50) and 0.18 (p99) beyond itself at a 4 ms period, against 0.18 and 0.66 to 1.5 on two cores. With equal
+        With SCHED_FIFO, tick and worker on one core and the worker's priority below the tick's, a step costs
+        0.09 ms (p50) and 0.18 (p99) beyond itself at a 4 ms period, against 0.15 and 1.0 on two cores. With equal
         priorities on one core the tick does not wake at its deadline.
         """
         return self._thread.native_id or 0
