@@ -24,8 +24,7 @@ The order in a tick is `advance`, then `Plan.sample` at its answer; a chunk that
 from __future__ import annotations
 
 import math
-
-from sdnpu_policy.motion.pose import Floats
+from collections.abc import Sequence
 
 _STANDS = 1e-9
 """A speed (m/s or rad/s) below which the plan itself stands, and its rate bounds nothing."""
@@ -130,7 +129,7 @@ def _share(speed: float, of: float, still: float = 0.0) -> float:
     return still if of < _STANDS else speed / of
 
 
-def path_speeds(twist: Floats) -> tuple[float, float]:
+def path_speeds(twist: Sequence[float]) -> tuple[float, float]:
     """Speed (m/s) and angular speed (rad/s) of a twist [6]."""
-    vx, vy, vz, wx, wy, wz = twist.tolist()
+    vx, vy, vz, wx, wy, wz = twist
     return math.sqrt(vx * vx + vy * vy + vz * vz), math.sqrt(wx * wx + wy * wy + wz * wz)

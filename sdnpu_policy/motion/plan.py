@@ -103,6 +103,9 @@ class Plan:
         self._observed_ns: int | None = None
         self._waypoints: tuple[NDArray[np.int64], Floats] | None = None
 
+    def __bool__(self) -> bool:
+        return self._spline is not None
+
     def start_from(self, pose: Floats, now_ns: int) -> None:
         """Plan to stand at ``pose`` [7]: the first chunk after this fades in from there."""
         self.clear()

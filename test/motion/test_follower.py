@@ -143,7 +143,7 @@ def test_the_arm_neither_jumps_nor_speeds_up_hard_over_a_brake_and_a_fresh_chunk
         )
         sample = plan.sample(plan_ns)
         assert sample is not None
-        speed, turn = path_speeds(sample.twist)
+        speed, turn = path_speeds(sample.twist.tolist())
         path.append(sample.pose[:3])
     points = np.array(path)
     # On the circle all the time: braking does not leave the path.
