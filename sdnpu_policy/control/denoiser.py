@@ -87,8 +87,11 @@ class SlicedDenoiser:
         actions: ActionSpec,
         clock: Clock,
         settings: SliceSettings,
+        on_step: Callable[[float], None],
     ) -> None:
+        """``on_step`` is told each step's milliseconds."""
         self.settings = settings
+        self._on_step = on_step
         self.late_steps = 0
         self.steps = 0
         self.chunks = 0
@@ -150,7 +153,9 @@ class SlicedDenoiser:
         if steps == 0:
             return True
         left_ms = (deadline_ns - self._clock.now_ns()) / MS
-        fitting = steps_that_fit(left_ms, self._stepper.durations.recent_p99_ns / MS, self._sampler.remaining, at_least=0)
+        fitting = steps_that_fit(
+            left_ms, self._stepper.durations.recent_p99_ns / MS, self._sampler.remaining, at_least=0
+        )
         if self.settings.steps_per_tick:
             return steps < self.settings.steps_per_tick and fitting > 0
         return fitting > 0
@@ -185,6 +190,7 @@ class SlicedDenoiser:
         self.steps += 1
         done.steps += 1
         done.step_ns += result.duration_ns
+        self._on_step(result.duration_ns / MS)
         if self._ignore_result:
             self._ignore_result = False
             return True

@@ -8,7 +8,8 @@ the very same code in virtual time. One thread owns a loop; other threads ask fo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from sdnpu_policy.clock import MS, SECOND, Clock
 from sdnpu_policy.control.denoiser import Observation, Slice, SlicedDenoiser
 from sdnpu_policy.control.tick_log import TickLog
-from sdnpu_policy.control.watchdog import Cause, Ladder, LadderSettings, Seen, State, advance
+from sdnpu_policy.control.watchdog import Ladder, LadderSettings, Seen, State, advance, reset_refusal
 from sdnpu_policy.letters import TargetMode
 from sdnpu_policy.motion.actions import ActionSpec, encode_actions, waypoint_times
 from sdnpu_policy.motion.envelope import Envelope, Limited
@@ -34,7 +35,6 @@ class LoopSettings:
     brake_angular_deceleration_rad_s2: float = 10.0
     execute: int = 1_000_000
     """The first so many actions of a chunk are used."""
-    robot_max_age_ns: int = 100 * MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,9 @@ class ControlLoop:
         self.ladder = Ladder.start(now_ns)
         self.refused_chunks = 0
         self.last_stitch = ""
+        self.reset_refusal = ""
+        self.changes: deque[Ladder] = deque(maxlen=256)
+        """The ladder after each change of state, for whoever logs and publishes them; they take from the left."""
         self._clock = clock
         self._path = path_clock
         self._actions = actions
@@ -98,6 +101,7 @@ class ControlLoop:
         self._following = False  # the envelope continues from its own last target, not from the measured pose
         self._late_in_a_row = 0
         self._bad_in_a_row = 0
+        self._offer: Observation | None = None
         self._newest_image_ns: int | None = None
         self._path_twist = [0.0] * 6
         self._paused = False
@@ -113,12 +117,27 @@ class ControlLoop:
         self._stop_reason = reason
 
     def request_reset(self) -> None:
-        """Leave STOPPED in the next tick."""
+        """Leave STOPPED in the next tick; `reset_refusal` says why not, where it can't."""
         self._reset = True
 
     @property
     def paused(self) -> bool:
+        """A pause is asked for."""
         return self._paused
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is commanded and the servo is off."""
+        robot = self._robot
+        return not self._following and (robot is None or not robot.servo_on)
+
+    def set_live(self, *, on_late: str, steps_per_tick: int, plan_lead_ms: float) -> None:
+        """Take over the parameters that may change while the arm moves."""
+        self.ladder_settings = replace(self.ladder_settings, coast_on_late=on_late != "hold")
+        self.denoiser.settings = replace(
+            self.denoiser.settings, steps_per_tick=steps_per_tick, wait_for_late=on_late == "block"
+        )
+        self._path.lead_ns = int(plan_lead_ms * MS)
 
     def tick(self, start_ns: int, offered: Observation | None, robot: RobotView | None, *, due_ns: int) -> Command:
         """One tick.
@@ -131,8 +150,9 @@ class ControlLoop:
         """
         self._robot = robot
         if offered is not None:
+            self._offer = offered
             self._newest_image_ns = offered.observed_ns
-        sliced = self._denoise(start_ns, offered)
+        sliced = self._denoise(start_ns)
         jump_m = self._stitch(sliced.chunk, start_ns) if sliced.chunk is not None else math.nan
         self._step_ladder(sliced, jump_m)
         limited = self._move()
@@ -142,12 +162,16 @@ class ControlLoop:
 
     # The parts of a tick, in their order
 
-    def _denoise(self, start_ns: int, offered: Observation | None) -> Slice:
-        robot = self._robot
-        if self.ladder.state == State.STOPPED or self._paused or robot is None:
+    def _denoise(self, start_ns: int) -> Slice:
+        offer = self._offer
+        if self.ladder.state == State.STOPPED or self._paused or self._robot is None:
             self.denoiser.drop()
-            offered = None
-        sliced = self.denoiser.run(start_ns + self.settings.step_deadline_ns, offered, self._running_plan)
+            offer = None
+        elif offer is not None and start_ns - offer.observed_ns > self.ladder_settings.condition_max_age_ms * MS:
+            offer = None
+        sliced = self.denoiser.run(start_ns + self.settings.step_deadline_ns, offer, self._running_plan)
+        if sliced.begun or offer is None:
+            self._offer = None
         self._late_in_a_row = self._late_in_a_row + 1 if sliced.late else 0
         if sliced.bad:
             self._bad_in_a_row += 1
@@ -209,11 +233,16 @@ class ControlLoop:
             stop=self._stop_reason,
             reset=self._reset,
         )
+        if self._reset:
+            self.reset_refusal = reset_refusal(self.ladder, seen)
         self._stop_reason = ""
         self._reset = False
         before = self.ladder.state
         self.ladder = advance(self.ladder, seen, self.ladder_settings)
-        if self.ladder.state != before and self.ladder.state in (State.HOLD, State.STOPPED):
+        if self.ladder.state == before:
+            return
+        self.changes.append(self.ladder)
+        if self.ladder.state in (State.HOLD, State.STOPPED):
             self.denoiser.drop()
             self.plan.clear()
 
@@ -279,6 +308,3 @@ class ControlLoop:
         row["reasons"] = limited.reasons if limited is not None else 0
         if limited is not None:
             row["pose"] = limited.pose
-
-
-__all__ = ["Cause", "Command", "ControlLoop", "LoopSettings", "RobotView"]

@@ -92,6 +92,7 @@ def make_loop(
             max_age_ns=int(values["plan_max_age_ms"] * MS),
             wait_for_late=values["on_late"] == "block",
         ),
+        on_step=log.add_step,
     )
     try:
         envelope = Envelope(_envelope_settings(values))
@@ -110,11 +111,25 @@ def make_loop(
             brake_deceleration_m_s2=values["brake_deceleration_m_s2"],
             execute=manifest.action.execute,
         ),
-        ladder_settings=LadderSettings(),
+        ladder_settings=LadderSettings(
+            coast_on_late=values["on_late"] != "hold",
+            plan_min_future_ms=_braking_ms(values),
+            plan_max_age_ms=values["plan_max_age_ms"],
+            condition_max_age_ms=values["condition_max_age_ms"],
+            robot_max_age_ms=values["robot_max_age_ms"],
+            max_late_in_a_row=values["max_late_in_a_row"],
+            max_bad_outputs=values["max_bad_outputs"],
+            max_hold_s=values["max_hold_s"],
+        ),
         log=log,
         now_ns=clock.now_ns(),
     )
     return denoiser, loop
+
+
+def _braking_ms(values: dict[str, Any]) -> float:
+    """How much of the plan braking along it from full speed uses up: v / 2a."""
+    return float(1e3 * values["max_speed_m_s"] / (2.0 * values["brake_deceleration_m_s2"]))
 
 
 def _envelope_settings(values: dict[str, Any]) -> EnvelopeSettings:

@@ -144,5 +144,3 @@ def robot_view(letter: Letter) -> RobotView:
         speed_scaling=float(value["speed_scaling"]),
         fault=fault,
     )
-
-

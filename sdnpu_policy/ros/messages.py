@@ -53,7 +53,9 @@ def pose_of(message: PoseStamped, frame: Frame) -> NDArray[np.float64]:
     """
     found = message.header.frame_id
     if found != frame.frame_id:
-        raise SdnpuError(f"a robot pose has frame_id {found!r}: {frame.frame_id!r} is needed (parameter 'frame_id')")
+        raise SdnpuError(
+            f"a robot pose has frame_id {found!r}: {frame.frame_id!r} is needed (parameter 'frame_id')"
+        )
     p, q = message.pose.position, message.pose.orientation
     pose = np.array([p.x, p.y, p.z, q.x, q.y, q.z, q.w], dtype=np.float64)
     if not np.isfinite(pose).all() or abs(np.linalg.norm(pose[3:]) - 1.0) > 0.01:

@@ -22,9 +22,8 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.signals import SignalHandlerOptions
 from std_srvs.srv import SetBool, Trigger
 
-from sdnpu_policy.clock import MS, SECOND
 from sdnpu_policy.control.loop import RobotView
-from sdnpu_policy.control.watchdog import State
+from sdnpu_policy.control.watchdog import Ladder, State
 from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.process import install_stop_handlers
 from sdnpu_policy.ros import diagnostics
@@ -55,6 +54,7 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]  # rclpy has no type info
         self.create_service(Trigger, "~/stop", self._on_stop)
         self.create_service(SetBool, "~/pause", self._on_pause)
         self.create_subscription(PoseStamped, "~/robot_pose", self._on_robot_pose, RELIABLE_LATEST)
+        self.create_timer(0.02, self._tell_changes, clock=self._steady)
         self.create_timer(0.1, self._publish_state, clock=self._steady)
         self.create_timer(1.0, self._publish_diagnostics, clock=self._steady)
         self._frame = Frame("base")
@@ -141,7 +141,28 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]  # rclpy has no type info
             self._refused_poses += 1
             self.get_logger().warning(str(error), throttle_duration_sec=5.0)
             return
-        runtime.external_robot = RobotView(pose=pose, stamp_ns=time.monotonic_ns())
+        runtime.external_robot = RobotView(pose=pose, stamp_ns=time.monotonic_ns(), servo_on=False)
+
+    def _tell_changes(self) -> None:
+        """Log each change of the ladder once, with its numbers, and publish the state where there was one."""
+        runtime = self.runtime
+        if runtime is None or not self.active:
+            return
+        runtime.watch_children()
+        changes = runtime.new_changes()
+        for ladder in changes:
+            self._log_change(ladder)
+        if changes:
+            self._publish_state()
+
+    def _log_change(self, ladder: Ladder) -> None:
+        log = self.get_logger()
+        if ladder.state == State.STOPPED:
+            log.error(ladder.describe())
+        elif {ladder.state, ladder.previous} == {State.NOMINAL, State.COAST}:
+            log.debug(ladder.describe())  # a late step: counted, and many times a second on a slow device
+        else:
+            log.info(ladder.describe())
 
     def _publish_state(self) -> None:
         runtime = self.runtime
@@ -150,11 +171,7 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]  # rclpy has no type info
             level = DiagnosticStatus.ERROR if self._last_error else DiagnosticStatus.STALE
             self._state.publish(diagnostics.status(self.get_name(), level, message, {"state": "INACTIVE"}))
             return
-        runtime.watch_children()
         ladder = runtime.loop.ladder
-        for line in runtime.new_transitions():
-            log = self.get_logger()
-            (log.error if ladder.state == State.STOPPED else log.info)(line)
         self._state.publish(
             diagnostics.status(
                 self.get_name(), diagnostics.LEVELS[ladder.state], runtime.state_text(), runtime.state_values()

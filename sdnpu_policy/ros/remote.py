@@ -60,9 +60,7 @@ class Remote:
         self._node = rclpy.create_node(self.client_name, namespace=self.namespace)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self._node)
-        self._node.create_subscription(
-            DiagnosticStatus, f"{self.node_name}/state", self._on_state, LATCHED
-        )
+        self._node.create_subscription(DiagnosticStatus, f"{self.node_name}/state", self._on_state, LATCHED)
         self._node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         return self
 

@@ -6,10 +6,9 @@ No ROS in here: parameters come as a mapping, topics as resolved names, and targ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
 
 from sdnpu_policy.bundle.golden import load_golden
 from sdnpu_policy.bundle.interface import check_interface
@@ -18,7 +17,7 @@ from sdnpu_policy.clock import MS, SECOND, SteadyClock
 from sdnpu_policy.control.denoiser import SlicedDenoiser
 from sdnpu_policy.control.loop import ControlLoop, RobotView
 from sdnpu_policy.control.tick_log import TickLog
-from sdnpu_policy.control.watchdog import State
+from sdnpu_policy.control.watchdog import Ladder, State
 from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.npu.durations import StepStatistics
 from sdnpu_policy.npu.latency import late_steps
@@ -32,6 +31,8 @@ from sdnpu_policy.share import policy_path
 
 PERCEPTION_READY_S = 60.0
 """Loading an encoder on an NPU may take its compilation."""
+RESET_TRIES = 50
+"""The arm may still be braking, and a new arm process's first state is on its way."""
 LOG_TICKS = 262_144
 """About 17 minutes at 4 ms."""
 
@@ -67,7 +68,6 @@ class Runtime:
         self.loop: ControlLoop
         self.denoiser, self.loop = make_loop(values, bundle, session, self._stepper, self._clock, self.log)
         self._thread: ControlThread | None = None
-        self._last_ladder = self.loop.ladder
         self._perception_status: Any = None
 
     @classmethod
@@ -114,15 +114,12 @@ class Runtime:
         """
         golden = load_golden(self.bundle, "denoiser")
         if golden is not None and not self._stepper.busy:
-            self.golden_snr_db = check_golden(
-                self.session, golden.inputs, golden.outputs, golden.min_snr_db
-            )
+            self.golden_snr_db = check_golden(self.session, golden.inputs, golden.outputs, golden.min_snr_db)
         self._arm = self._start_arm()
         self._revive_perception()
         self.denoiser, self.loop = make_loop(
             self.values, self.bundle, self.session, self._stepper, self._clock, self.log
         )
-        self._last_ladder = self.loop.ladder
         self._thread = ControlThread(
             loop=self.loop,
             clock=self._clock,
@@ -175,8 +172,12 @@ class Runtime:
             self._arm = self._thread.arm = self._start_arm()
             time.sleep(2 * self.values["tick_ms"] / 1e3)  # the tick under way may still use the old mailboxes
             dead.shut_down(timeout_s=0.0)
-        self.loop.request_reset()
-        return "reset: the node goes on from the measured pose once image and robot state are fresh"
+        for _ in range(RESET_TRIES):
+            if self.loop.ladder.state != State.STOPPED:
+                return f"{self.state_text()}; the node goes on once image and robot state are fresh"
+            self.loop.request_reset()
+            time.sleep(3 * self.values["tick_ms"] / 1e3)
+        raise SdnpuError(f"not reset: {self.loop.reset_refusal}")
 
     def stop(self, reason: str) -> str:
         """Brake and stop; needs a reset."""
@@ -198,7 +199,11 @@ class Runtime:
     def set_live(self, name: str, value: Any) -> None:
         """A live parameter changed."""
         self.values[name] = value
-        self.loop.set_live(name, value)
+        self.loop.set_live(
+            on_late=self.values["on_late"],
+            steps_per_tick=self.values["steps_per_tick"],
+            plan_lead_ms=self.values["plan_lead_ms"],
+        )
 
     # Children
 
@@ -242,12 +247,10 @@ class Runtime:
         manifest = self.bundle.manifest
         return f"policy '{manifest.name}', {manifest.denoiser.precision}: {describe(self.session)}"
 
-    def new_transitions(self) -> Iterator[str]:
-        """A line for the newest change of the ladder, once."""
-        ladder = self.loop.ladder
-        if ladder is not self._last_ladder and ladder.state != self._last_ladder.state:
-            yield ladder.describe()
-        self._last_ladder = ladder
+    def new_changes(self) -> list[Ladder]:
+        """The ladder after each change of state since the last call."""
+        changes = self.loop.changes
+        return [changes.popleft() for _ in range(len(changes))]
 
     def state_text(self) -> str:
         """The ladder's state and why, in one line."""
@@ -288,5 +291,3 @@ class Runtime:
     @property
     def skipped_ticks(self) -> int:
         return self._thread.skipped_ticks if self._thread is not None else 0
-
-
