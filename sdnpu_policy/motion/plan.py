@@ -28,6 +28,15 @@ from sdnpu_policy.clock import MS, SECOND
 from sdnpu_policy.motion.pose import Floats, continuous_hemisphere, quat_normalize
 
 _FOUR = np.arange(4)
+_HERMITE = np.array(
+    [  # value: first knot, its slope, second knot, its slope; then the derivative of each
+        [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+        [0.0, 1.0, 0.0, 0.0, -6.0, -4.0, 6.0, -2.0],
+        [-3.0, -2.0, 3.0, -1.0, 6.0, 3.0, -6.0, 3.0],
+        [2.0, 1.0, -2.0, 1.0, 0.0, 0.0, 0.0, 0.0],
+    ]
+)
+"""The cubic Hermite basis: its polynomials' factors of 1, u, u^2 and u^3."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,28 +144,25 @@ class Plan:
         dropped = bisect_right(times_ns, now_ns)
         fade_ns = min(round(self.settings.blend_ms * MS), end_ns - now_ns) if self._spline else 0
         cells = math.ceil(fade_ns / (self.settings.grid_ms * MS))
-        at_ns: Floats = np.arange(cells + 1, dtype=np.float64) * (fade_ns / max(cells, 1))
+        ahead_s: Floats = np.arange(cells + 1, dtype=np.float64) * (fade_ns / SECOND / max(cells, 1))
         old = None
         if self._spline is not None:
-            old = self._spline.at(at_ns + (now_ns if followed_ns is None else followed_ns))
+            old = self._spline.at(now_ns if followed_ns is None else followed_ns, ahead_s)
 
-        poses = np.array(chunk.poses, dtype=np.float64)
+        poses = chunk.poses
         if times_ns[0] > now_ns:
             earlier_ns, earlier = _before_first(chunk, now_ns, None if old is None else old[0, :7])
             times_ns, poses = [earlier_ns, *times_ns], np.concatenate([earlier[None], poses])
-        poses[:, 3:] = quat_normalize(poses[:, 3:])
-        poses[:, 3:] = continuous_hemisphere(poses[:, 3:], None if old is None else old[0, 3:7])
-        new = _Spline(times_ns, np.concatenate([poses, _tangents(times_ns, poses)], axis=1))
-
-        knots = new.at(at_ns + now_ns)
+        new = _through_waypoints(times_ns, poses, None if old is None else old[0, 3:7])
+        knots = new.at(now_ns, ahead_s)
         jump_m = jump_rad = 0.0
         if old is not None:
-            jump_m, jump_rad = _apart(knots[0], old[0])
+            jump_m, jump_rad = _apart(knots[0].tolist(), old[0].tolist())
             if self.settings.blend_ms > 0.0:
-                knots = _mixed(old, knots, at_ns / (self.settings.blend_ms * MS), self.settings.blend_ms / 1e3)
+                knots = _mixed(old, knots, ahead_s, self.settings.blend_ms / 1e3)
         after = bisect_right(times_ns, now_ns + fade_ns)
-        knot_times = [now_ns + round(t) for t in at_ns.tolist()] + times_ns[after:]
-        self._spline = _Spline(knot_times, np.concatenate([knots, new.knots[after:]]))
+        fade_times = [now_ns + fade_ns * k // max(cells, 1) for k in range(cells + 1)]
+        self._spline = _Spline(fade_times + times_ns[after:], np.concatenate([knots, new.knots[after:]]))
         self._observed_ns = chunk.observed_ns
         self._waypoints = (chunk.times_ns[dropped:], chunk.poses[dropped:])
         return Stitch(accepted=True, reason="", dropped=dropped, jump_m=jump_m, jump_rad=jump_rad)
@@ -169,7 +175,8 @@ class Plan:
         """Poses [N, 7] at ``times_ns`` [N], those of the ends outside the plan; None where there is no plan."""
         if self._spline is None:
             return None
-        poses = self._spline.at(times_ns.astype(np.float64))[:, :7]
+        start_ns = self._spline.times_ns[0]
+        poses = self._spline.at(start_ns, (times_ns - start_ns) / SECOND)[:, :7]
         poses[:, 3:] = quat_normalize(poses[:, 3:])
         return poses
 
@@ -189,11 +196,14 @@ class Plan:
         times_ns, poses = chunk.times_ns, chunk.poses
         if len(times_ns) == 0 or poses.shape != (len(times_ns), 7) or (times_ns[1:] <= times_ns[:-1]).any():
             return f"{len(times_ns)} times that must rise and poses of shape {list(poses.shape)} do not fit"
-        if not np.isfinite(poses).all() or not (
-            chunk.observed_pose is None or np.isfinite(chunk.observed_pose).all()
-        ):
+        # One bad number makes a sum of squares bad; one that overflows it is no pose either.
+        here = chunk.observed_pose
+        if not math.isfinite(np.vdot(poses, poses)) or not (here is None or math.isfinite(np.vdot(here, here))):
             return "a waypoint is not finite"
-        if (np.abs(poses[:, 3:]).max(axis=1) < 1e-6).any():
+        quats = poses[:, 3:]
+        if np.einsum("ti,ti->t", quats, quats).min() < 1e-6 or not (
+            here is None or np.vdot(here[3:], here[3:]) > 1e-6
+        ):
             return "a waypoint's quaternion has no length"
         age_ms = (now_ns - chunk.observed_ns) / MS
         if age_ms > self.settings.max_age_ms:
@@ -238,28 +248,24 @@ class _Spline:
             slopes.append(c * (q - p) + d0 * m + d1 * n)
         return _as_sample(numbers, slopes)
 
-    def at(self, at_ns: Floats) -> Floats:
-        """Numbers and slopes [N, 14] at ``at_ns`` [N]."""
-        # Relative to the first knot, so that a float holds every nanosecond.
-        since = (np.array(self.times_ns) - self.times_ns[0]) / SECOND
-        t = (at_ns - self.times_ns[0]) / SECOND
+    def at(self, start_ns: int, ahead_s: Floats) -> Floats:
+        """Numbers and slopes [N, 14] at the times ``ahead_s`` [N] after ``start_ns``."""
+        since, spans = _seconds(self.times_ns)
+        t = np.maximum(ahead_s + (start_ns - self.times_ns[0]) / SECOND, 0.0)
         index = since[1:-1].searchsorted(t, side="right")
-        span = since[index + 1] - since[index]
-        u = np.minimum(np.maximum((t - since[index]) / span, 0.0), 1.0)
-        rest = 1.0 - u
-        weights = np.empty((len(t), 2, 4))
-        weights[:, 0, 2] = a1 = u * u * (3.0 - 2.0 * u)
-        weights[:, 0, 0] = 1.0 - a1
-        weights[:, 0, 1] = (bow := span * u * rest) * rest
-        weights[:, 0, 3] = -bow * u
-        weights[:, 1, 2] = c = 6.0 * u * rest / span
-        weights[:, 1, 0] = -c
-        weights[:, 1, 1] = rest * (1.0 - 3.0 * u)
-        weights[:, 1, 3] = u * (3.0 * u - 2.0)
-        weights[(t < 0.0) | (t >= since[-1]), 1] = 0.0
+        span = spans[index]
+        powers = np.empty((len(t), 4))
+        powers[:, 0] = 1.0
+        powers[:, 1] = np.minimum((t - since[index]) / span, 1.0)
+        np.multiply(powers[:, 1], powers[:, 1], out=powers[:, 2])
+        np.multiply(powers[:, 1], powers[:, 2], out=powers[:, 3])
         # Each piece has four rows of seven: number and slope at its first knot, number and slope at its second.
         pieces = self.knots.reshape(-1, 7)[2 * index[:, None] + _FOUR]
-        return np.asarray(np.matmul(weights, pieces)).reshape(-1, 14)
+        pieces[:, 1::2] *= span[:, None, None]
+        at = np.matmul((powers @ _HERMITE).reshape(-1, 2, 4), pieces)
+        at[:, 1] /= span[:, None]
+        at[t >= since[-1], 1] = 0.0
+        return np.asarray(at).reshape(-1, 14)
 
 
 def _before_first(chunk: Chunk, now_ns: int, under_way: Floats | None) -> tuple[int, Floats]:
@@ -269,27 +275,36 @@ def _before_first(chunk: Chunk, now_ns: int, under_way: Floats | None) -> tuple[
     return now_ns, chunk.poses[0] if under_way is None else under_way
 
 
-def _tangents(times_ns: list[int], poses: Floats) -> Floats:
-    """Slopes [T, 7] a second at each of the waypoints."""
-    times_s = (np.array(times_ns) - times_ns[0])[:, None] / SECOND
-    spans = times_s[1:] - times_s[:-1]
-    slopes = (poses[1:] - poses[:-1]) / spans
+def _through_waypoints(times_ns: list[int], poses: Floats, side: Floats | None) -> _Spline:
+    """The spline through waypoints [T, 7], their quaternions on the side of ``side``."""
+    _, spans = _seconds(times_ns)
+    knots = np.empty((len(poses), 14))
+    numbers, tangents = knots[:, :7], knots[:, 7:]
+    numbers[:, :3] = poses[:, :3]
+    numbers[:, 3:] = continuous_hemisphere(quat_normalize(poses[:, 3:]), side)
+    slopes = (numbers[1:] - numbers[:-1]) / spans[:, None]
     left, right = slopes[:-1], slopes[1:]
-    mean = (left * spans[1:] + right * spans[:-1]) / (spans[1:] + spans[:-1])
+    share = (spans[1:] / (spans[1:] + spans[:-1]))[:, None]
+    mean = right + share * (left - right)
     steepest = 3.0 * np.minimum(np.abs(left), np.abs(right))
-    tangents = np.empty_like(poses)
     tangents[0], tangents[-1] = slopes[0], slopes[-1]
     tangents[1:-1] = np.minimum(np.maximum(mean, -steepest), steepest) * (left * right > 0.0)
-    return tangents
+    return _Spline(times_ns, knots)
 
 
-def _mixed(old: Floats, new: Floats, progress: Floats, blend_s: float) -> Floats:
-    """Numbers and slopes [N, 14] on the way from ``old`` to ``new`` at ``progress`` [N] (0 to 1) of the fade."""
-    share = (progress * progress * (3.0 - 2.0 * progress))[:, None]
-    growth = (6.0 * progress * (1.0 - progress) / blend_s)[:, None]
+def _seconds(times_ns: list[int]) -> tuple[Floats, Floats]:
+    """Times since the first [N], so that a float holds every nanosecond, and the spans between them [N - 1]."""
+    start_ns = times_ns[0]
+    since = np.array([(t - start_ns) / SECOND for t in times_ns])
+    return since, since[1:] - since[:-1]
+
+
+def _mixed(old: Floats, new: Floats, ahead_s: Floats, blend_s: float) -> Floats:
+    """Numbers and slopes [N, 14] of the fade from ``old`` to ``new``, ``ahead_s`` [N] after its start."""
+    progress = ahead_s[:, None] / blend_s
     between = new - old
-    mixed = old + share * between
-    mixed[:, 7:] += growth * between[:, :7]
+    mixed = old + progress * progress * (3.0 - 2.0 * progress) * between
+    mixed[:, 7:] += 6.0 / blend_s * progress * (1.0 - progress) * between[:, :7]
     return np.asarray(mixed)
 
 
@@ -306,7 +321,10 @@ def _as_sample(numbers: list[float], slopes: list[float]) -> PlanSample:
     return PlanSample(np.array(pose), np.array((vx, vy, vz, wx, wy, wz)))
 
 
-def _apart(a: Floats, b: Floats) -> tuple[float, float]:
+def _apart(a: list[float], b: list[float]) -> tuple[float, float]:
     """Distance (m) and angle (rad) between the poses of two knots."""
-    dot = abs(float(np.dot(a[3:7], b[3:7]))) / math.sqrt(float(np.dot(a[3:7], a[3:7]) * np.dot(b[3:7], b[3:7])))
-    return math.dist(a[:3], b[:3]), 2.0 * math.acos(min(1.0, dot))
+    dot, square_a, square_b = (
+        sum(p * q for p, q in zip(left, right, strict=True))
+        for left, right in ((a[3:7], b[3:7]), (a[3:7], a[3:7]), (b[3:7], b[3:7]))
+    )
+    return math.dist(a[:3], b[:3]), 2.0 * math.acos(min(1.0, abs(dot) / math.sqrt(square_a * square_b)))

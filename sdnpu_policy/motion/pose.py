@@ -28,7 +28,7 @@ def quat_normalize(q: ArrayLike) -> Floats:
     """
     q = np.asarray(q, dtype=np.float64)
     norm = np.sqrt(np.einsum("...i,...i->...", q, q))
-    if not (np.isfinite(norm).all() and (norm > _SMALLEST_NORM).all()):
+    if not (norm.min(initial=1.0) > _SMALLEST_NORM and norm.max(initial=1.0) < np.inf):
         raise ValueError("a quaternion is not finite or has no length")
     return np.asarray(q / norm[..., None])
 
