@@ -106,6 +106,7 @@ class ControlLoop:
         self._path_twist = [0.0] * 6
         self._paused = False
         self._stop_reason = ""
+        self._process_gone = ""
         self._reset = False
 
     def request_pause(self, paused: bool) -> None:
@@ -115,6 +116,10 @@ class ControlLoop:
     def request_stop(self, reason: str) -> None:
         """Stop in the next tick; needs a reset."""
         self._stop_reason = reason
+
+    def process_gone(self, text: str) -> None:
+        """A process that is needed has ended: stop in the next tick; needs a reset."""
+        self._process_gone = text
 
     def request_reset(self) -> None:
         """Leave STOPPED in the next tick; `reset_refusal` says why not, where it can't."""
@@ -203,12 +208,12 @@ class ControlLoop:
         robot = self._robot
         if robot is None:
             return
-        if not self._following:
-            # released, or never moved: another may have moved the arm, so what was commanded before is void
-            self.envelope.reset(robot.pose)
-            self._following = True
-        self.plan.start_from(self.envelope.pose, self._path.due_ns(now_ns))
+        # Standing or released, the arm may be elsewhere than it was told: moved by another, or behind a slider at 0.
+        self.envelope.reset(robot.pose)
+        self._following = True
+        self.plan.start_from(robot.pose, self._path.due_ns(now_ns))
         self._path.restart(now_ns)
+        self._path_twist = [0.0] * 6
 
     def _step_ladder(self, sliced: Slice, jump_m: float) -> None:
         now_ns = self._clock.now_ns()
@@ -231,17 +236,20 @@ class ControlLoop:
             standing=not self._following or self.envelope.standing,
             paused=self._paused,
             stop=self._stop_reason,
+            process_gone=self._process_gone,
             reset=self._reset,
         )
         if self._reset:
             self.reset_refusal = reset_refusal(self.ladder, seen)
-        self._stop_reason = ""
+        self._stop_reason = self._process_gone = ""
         self._reset = False
         before = self.ladder.state
         self.ladder = advance(self.ladder, seen, self.ladder_settings)
         if self.ladder.state == before:
             return
         self.changes.append(self.ladder)
+        if before == State.STOPPED:
+            self._bad_in_a_row = 0
         if self.ladder.state in (State.HOLD, State.STOPPED):
             self.denoiser.drop()
             self.plan.clear()

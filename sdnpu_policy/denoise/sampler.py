@@ -34,8 +34,9 @@ def timestep_rows(timestep: Timestep, timesteps: NDArray[np.int64]) -> NDArray[n
 
 def steps_that_fit(left_ms: float, p99_ms: float, remaining: int, at_least: int = 1) -> int:
     """How many of ``remaining`` steps end within ``left_ms`` when each takes its recent p99; ``at_least`` so many."""
-    fitting = remaining if p99_ms <= 0.0 else int(max(left_ms, 0.0) / p99_ms)
-    return min(remaining, max(fitting, at_least))
+    if left_ms <= 0.0:
+        return at_least
+    return max(at_least, remaining if p99_ms * remaining <= left_ms else int(left_ms / p99_ms))
 
 
 class Sampler:
@@ -122,7 +123,7 @@ class Sampler:
         if not np.isfinite(model_output).all():
             self.drop()
             raise NonFiniteOutput("the network's output holds NaN or infinity")
-        if self.schedule.coefficients[self.index, 5]:
+        if self.schedule.stochastic:
             self._rng.standard_normal(dtype=np.float32, out=self._noise)
         self.schedule.step(self.index, model_output, self._sample, self._scratch, self._noise)
         self.index += 1

@@ -1,10 +1,13 @@
 """DDIM (eta 0) and DDPM as tables: what diffusers computes in torch at each step, worked out beforehand.
 
-Follows diffusers' `DDIMScheduler` and `DDPMScheduler`, whose settings the bundle's scheduler section carries. A step is
-affine in the sample, the model's output and the (clipped) estimate of the clean sample, so six numbers remain of it:
+Follows diffusers' `DDIMScheduler` and `DDPMScheduler`, whose settings the bundle's scheduler section carries, in the
+order of their float32 operations, so that whole trajectories agree to 1e-6. A step is
 
-    x0   = a x + b m           clipped where the settings say so
-    prev = c x0 + d x + e m    + s noise, in DDPM
+    x0, eps = the clean sample and the noise in it, estimated from the model's output; x0 is clipped
+    DDIM:  prev = sqrt(abar') x0 + sqrt(1 - abar') eps
+    DDPM:  prev = c x0 + d x + s noise
+
+in at most seven operations on arrays that exist.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from numpy.typing import NDArray
 from sdnpu_policy.bundle.schema import Scheduler
 
 Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 def betas(settings: Scheduler) -> Float32:
@@ -30,9 +33,9 @@ def betas(settings: Scheduler) -> Float32:
     if settings.trained_betas is not None:
         found = np.asarray(settings.trained_betas, np.float32)
     elif settings.beta_schedule == "linear":
-        found = np.linspace(settings.beta_start, settings.beta_end, count).astype(np.float32)
+        found = _linspace(settings.beta_start, settings.beta_end, count)
     elif settings.beta_schedule == "scaled_linear":
-        roots = np.linspace(settings.beta_start**0.5, settings.beta_end**0.5, count).astype(np.float32)
+        roots = _linspace(settings.beta_start**0.5, settings.beta_end**0.5, count)
         found = roots * roots
     else:
         found = np.array([_cosine_beta(i, count) for i in range(count)], np.float32)
@@ -40,8 +43,8 @@ def betas(settings: Scheduler) -> Float32:
 
 
 def alphas_cumprod(settings: Scheduler) -> Float32:
-    """Cumulated product of 1 - beta [N], in float32 as diffusers has it."""
-    return np.cumprod(np.float32(1.0) - betas(settings), dtype=np.float32)
+    """Cumulated product of 1 - beta [N]."""
+    return _cumprod(np.float32(1.0) - betas(settings))
 
 
 def inference_timesteps(settings: Scheduler, steps: int) -> NDArray[np.int64]:
@@ -57,24 +60,32 @@ def inference_timesteps(settings: Scheduler, steps: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """The steps of one denoising. Made by `make_schedule`; a step works in place and allocates nothing."""
+    """The steps of one denoising. Made by `make_schedule`; a step works in place and allocates nothing of note."""
 
     timesteps: NDArray[np.int64]
     """(n,), noisiest first."""
-    alpha_bars: Float64
+    alpha_bars: Float32
     """(n,) cumulated alpha at each of them."""
-    coefficients: Float32
-    """(n, 6): a, b, c, d, e, s of the module's docstring."""
+    prediction_type: str
     clip: float | None
     """Bound on the estimate of the clean sample."""
+    signal: Float32
+    """(n,) sqrt(abar)."""
+    noise: Float32
+    """(n,) sqrt(1 - abar)."""
+    of_clean: Float32
+    """(n,) weight of the clean sample in the next one."""
+    of_noise: Float32
+    """(n,) weight of the estimated noise (DDIM; 0 in DDPM)."""
+    of_sample: Float32
+    """(n,) weight of the sample itself (DDPM; 0 in DDIM)."""
+    deviation: Float32
+    """(n,) of the fresh noise (DDPM; 0 in DDIM)."""
+    stochastic: bool
+    """A step adds noise (DDPM)."""
 
     def __len__(self) -> int:
         return len(self.timesteps)
-
-    @property
-    def stochastic(self) -> bool:
-        """A step adds noise (DDPM)."""
-        return bool(self.coefficients[:, 5].any())
 
     def step(
         self, i: int, model_output: Float32, sample: Float32, scratch: Float32, noise: Float32 | None = None
@@ -83,40 +94,59 @@ class Schedule:
 
         Args:
             i: number of the step, 0 the noisiest.
-            model_output: what the denoiser said of ``sample``; overwritten.
+            model_output: what the denoiser said of ``sample``, float32; overwritten.
             sample: float32, any shape.
             scratch: as large, overwritten.
-            noise: standard normal, as large; needed where the schedule is `stochastic`.
+            noise: standard normal, as large; needed where the schedule is ``stochastic``.
 
         Raises:
             ValueError: noise is needed and missing.
         """
-        a, b, c, d, e, s = self.coefficients[i]
-        if s and noise is None:
+        if self.stochastic and noise is None:
             raise ValueError("a DDPM step needs noise")
-        np.multiply(sample, a, out=scratch)
-        if b:
-            scratch += b * model_output
+        self._estimate(i, model_output, sample, scratch)
         if self.clip is not None:
             np.clip(scratch, -self.clip, self.clip, out=scratch)
-        scratch *= c
-        sample *= d
+        scratch *= self.of_clean[i]
+        if not self.stochastic:
+            model_output *= self.of_noise[i]
+            np.add(scratch, model_output, out=sample)
+            return
+        sample *= self.of_sample[i]
         sample += scratch
-        if e:
-            model_output *= e
-            sample += model_output
-        if s and noise is not None:
-            sample += s * noise
+        if noise is not None and self.deviation[i]:
+            np.multiply(noise, self.deviation[i], out=scratch)
+            sample += scratch
 
     def noised(self, clean: Float32, noise: Float32, i: int, out: Float32) -> None:
         """The clean sample as it would look at step i: sqrt(abar) x0 + sqrt(1 - abar) noise, into ``out``."""
-        alpha_bar = float(self.alpha_bars[i])
-        np.multiply(noise, np.float32(math.sqrt(1.0 - alpha_bar)), out=out)
-        out += np.float32(math.sqrt(alpha_bar)) * clean
+        np.multiply(noise, self.noise[i], out=out)
+        out += self.signal[i] * clean
+
+    def _estimate(self, i: int, output: Float32, sample: Float32, clean: Float32) -> None:
+        """The clean sample into ``clean``; where DDIM needs it, the noise in place of the model's ``output``."""
+        signal, noise = self.signal[i], self.noise[i]
+        if self.prediction_type == "epsilon":
+            np.multiply(output, noise, out=clean)
+            np.subtract(sample, clean, out=clean)
+            clean /= signal
+        elif self.prediction_type == "sample":
+            np.copyto(clean, output)
+            output *= signal
+            np.subtract(sample, output, out=output)
+            output /= noise
+        else:
+            np.multiply(sample, signal, out=clean)
+            clean -= noise * output
+            output *= signal
+            output += noise * sample
 
 
 def make_schedule(settings: Scheduler, steps: int) -> Schedule:
     """The table of ``steps`` denoising steps.
+
+    DDIM: Song et al. 2021, equation 12 with eta 0; the noise is not worked out again after clipping, as in diffusers.
+    DDPM: Ho et al. 2020, equations 6 and 7.
 
     Raises:
         ValueError: more steps than the scheduler was trained with, or fewer than one.
@@ -124,50 +154,55 @@ def make_schedule(settings: Scheduler, steps: int) -> Schedule:
     count = settings.num_train_timesteps
     if not 1 <= steps <= count:
         raise ValueError(f"{steps} denoising steps: 1 to {count} (num_train_timesteps) are possible")
-    bars = alphas_cumprod(settings).astype(np.float64)
+    bars = alphas_cumprod(settings)
     timesteps = inference_timesteps(settings, steps)
     ddpm = settings.class_name == "DDPMScheduler"
-    final = 1.0 if ddpm or settings.set_alpha_to_one else float(bars[0])
-    rows = []
-    for t in timesteps.tolist():
-        previous = t - count // steps
-        before = float(bars[previous]) if previous >= 0 else final
-        row = _ddpm if ddpm else _ddim
-        rows.append(row(settings, float(bars[t]), before, t))
-    clip = settings.clip_sample_range if settings.clip_sample else None
-    return Schedule(timesteps, bars[timesteps], np.array(rows, np.float32), clip)
+    # diffusers' DDPM steps to the next timestep of the list, its DDIM by an even stride that may miss it
+    following = np.append(timesteps[1:], -1) if ddpm else timesteps - count // steps
+    final = _ONE if ddpm or settings.set_alpha_to_one else bars[0]
+    bar = bars[timesteps]
+    after = np.where(following >= 0, bars[np.maximum(following, 0)], final).astype(np.float32)
+    zeros = np.zeros(steps, np.float32)
+    if ddpm:
+        beta = _ONE - bar / after
+        of_clean, of_noise = np.sqrt(after) * beta / (_ONE - bar), zeros
+        of_sample = np.sqrt(bar / after) * (_ONE - after) / (_ONE - bar)
+        variance = np.maximum((_ONE - after) / (_ONE - bar) * beta, np.float32(1e-20))
+        if settings.variance_type.startswith("fixed_large"):
+            # diffusers hands over the logarithm itself for fixed_large_log, which is no deviation: its exponent is meant
+            variance = beta
+        deviation = np.where(timesteps > 0, np.sqrt(variance), _ZERO)
+    else:
+        of_clean, of_noise = np.sqrt(after), np.sqrt(_ONE - after)
+        of_sample = deviation = zeros
+    return Schedule(
+        timesteps=timesteps,
+        alpha_bars=bar,
+        prediction_type=settings.prediction_type,
+        clip=settings.clip_sample_range if settings.clip_sample else None,
+        signal=np.sqrt(bar),
+        noise=np.sqrt(_ONE - bar),
+        of_clean=of_clean,
+        of_noise=of_noise,
+        of_sample=of_sample,
+        deviation=deviation,
+        stochastic=ddpm,
+    )
 
 
-def _estimate(settings: Scheduler, alpha_bar: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(x, m) coefficients of the clean sample and of the noise, from the model's output."""
-    signal, noise = math.sqrt(alpha_bar), math.sqrt(1.0 - alpha_bar)
-    if settings.prediction_type == "epsilon":
-        return (1.0 / signal, -noise / signal), (0.0, 1.0)
-    if settings.prediction_type == "sample":
-        return (0.0, 1.0), (1.0 / noise, -signal / noise)
-    return (signal, -noise), (noise, signal)
+def _linspace(start: float, end: float, count: int) -> Float32:
+    """torch's linspace in float32: counted from both ends, with a step that is rounded to float32."""
+    first, last = np.float32(start), np.float32(end)
+    step = float((last - first) / np.float32(max(count - 1, 1)))
+    i = np.arange(count)
+    return np.where(i < count // 2, float(first) + step * i, float(last) - step * (count - 1 - i)).astype(
+        np.float32
+    )
 
 
-def _ddim(settings: Scheduler, alpha_bar: float, before: float, _: int) -> tuple[float, ...]:
-    """Song et al. 2021, equation 12 with eta 0; the noise is not worked out again after clipping, as in diffusers."""
-    (a, b), (noise_x, noise_m) = _estimate(settings, alpha_bar)
-    direction = math.sqrt(1.0 - before)
-    return a, b, math.sqrt(before), direction * noise_x, direction * noise_m, 0.0
-
-
-def _ddpm(settings: Scheduler, alpha_bar: float, before: float, t: int) -> tuple[float, ...]:
-    """Ho et al. 2020, equations 6 and 7."""
-    (a, b), _ = _estimate(settings, alpha_bar)
-    alpha = alpha_bar / before
-    beta = 1.0 - alpha
-    clean = math.sqrt(before) * beta / (1.0 - alpha_bar)
-    present = math.sqrt(alpha) * (1.0 - before) / (1.0 - alpha_bar)
-    variance = max((1.0 - before) / (1.0 - alpha_bar) * beta, 1e-20)
-    if settings.variance_type.startswith("fixed_large"):
-        variance = beta
-    # diffusers' fixed_large_log hands over the logarithm itself, which is not a deviation; its exponent is meant
-    deviation = math.sqrt(variance) if t > 0 else 0.0
-    return a, b, clean, present, 0.0, deviation
+def _cumprod(factors: Float32) -> Float32:
+    """torch's cumprod on a CPU: float32 factors, multiplied up in float64."""
+    return np.cumprod(factors, dtype=np.float64).astype(np.float32)
 
 
 def _cosine_beta(i: int, count: int) -> float:
@@ -179,7 +214,7 @@ def _cosine_beta(i: int, count: int) -> float:
 
 def _rescaled_to_zero_snr(found: Float32) -> Float32:
     """Lin et al. 2023, algorithm 1."""
-    roots = np.sqrt(np.cumprod(np.float32(1.0) - found, dtype=np.float32))
+    roots = np.sqrt(_cumprod(np.float32(1.0) - found))
     first, last = roots[0].copy(), roots[-1].copy()
     roots = (roots - last) * (first / (first - last))
     bars = roots**2

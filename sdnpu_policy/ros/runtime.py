@@ -217,7 +217,7 @@ class Runtime:
         text = f"the perception process {self._perception.child.describe_exit()}"
         if self.loop.ladder.state != State.STOPPED:
             self._say(text)
-            self.loop.request_stop(text)
+            self.loop.process_gone(text)
 
     def _start_arm(self) -> ArmLink | None:
         if self.values["output"] != "rtde":
