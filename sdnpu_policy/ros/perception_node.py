@@ -57,13 +57,13 @@ class Perception:
     ) -> None:
         self.bundle = bundle
         self.features = list(bundle.manifest.observation.cameras)
-        self.status = np.zeros((), PERCEPTION_STATUS)
+        self.status: Any = np.zeros((), PERCEPTION_STATUS)
         self._maker = ConditionMaker(bundle, encoder)
         self._poses = PoseHistory(POSE_HISTORY)
         self._turned = bundle.manifest.action.frame == "base_link"
         self._conditions = conditions
         self._states = states
-        self._letter = np.zeros((), conditions.dtype)
+        self._letter: Any = np.zeros((), conditions.dtype)
         self._max_pixels = settings["max_pixels"]
         limits = StampLimits(max_age_ms=settings["max_age_ms"], max_future_ms=settings["max_future_ms"])
         self._stamps = [StampWatch(limits) for _ in self.features]
@@ -205,7 +205,7 @@ def main() -> int:
         bundle, encoder = open_encoder(settings)
         conditions = Writer.from_fds(_fds(arguments.conditions), condition_dtype(_condition_size(bundle, encoder)))
     except SdnpuError as error:
-        status = np.zeros((), PERCEPTION_STATUS)
+        status: Any = np.zeros((), PERCEPTION_STATUS)
         status["fatal"] = 1
         status["detail"] = str(error).encode()[:400]
         statuses.post(status, time.monotonic_ns())

@@ -86,7 +86,7 @@ def _summary(
 ) -> dict[str, Any]:
     verdicts = [episode.verdict for episode in episodes]
     good = sum(verdict.success for verdict in verdicts)
-    extremes = motion_extremes(record)
+    extremes = motion_extremes(record.t_s, record.poses, record.placed)
     placed = np.array([verdict.xy_mm for verdict in verdicts if verdict.outcome is Outcome.PLACED])
     limits = {
         "speed_m_s": float(settings.get("arm_max_speed_m_s", PARAMETERS["arm_max_speed_m_s"].default)),
