@@ -6,6 +6,7 @@ The ring holds the last 16 minutes. A record's file is an .npz with one array fo
 from __future__ import annotations
 
 import struct
+import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -86,7 +87,7 @@ def load_record(path: Path) -> Record:
     try:
         with np.load(path, allow_pickle=False) as file:
             return Record(**{each.name: file[each.name] for each in fields(Record)})
-    except (OSError, KeyError, ValueError, EOFError) as error:
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise SdnpuError(f"{path}: not a record of the simulated controller: {error}") from error
 
 
