@@ -36,7 +36,8 @@ from sdnpu_policy.npu.providers import Session, StepFailed, check_golden, input_
 from sdnpu_policy.observation.compressed import decode_compressed
 from sdnpu_policy.observation.condition import ConditionMaker
 from sdnpu_policy.observation.history import FrozenDetector, PoseHistory, RateMeter
-from sdnpu_policy.observation.image import ImageRejected, RawImage, decode_raw
+from sdnpu_policy.observation.image import RawImage, decode_raw
+from sdnpu_policy.observation.rejected import ImageRejected, RejectReason
 from sdnpu_policy.observation.stamps import StampLimits, StampWatch
 from sdnpu_policy.process import install_stop_handlers
 from sdnpu_policy.ros.parameters import parse_options
@@ -53,7 +54,13 @@ class Perception:
     """What becomes of images; made of the bundle and the encoder, fed by the node's callbacks. One thread."""
 
     def __init__(
-        self, settings: dict[str, Any], bundle: Bundle, encoder: Session, conditions: Writer, states: Reader
+        self,
+        settings: dict[str, Any],
+        bundle: Bundle,
+        encoder: Session,
+        conditions: Writer,
+        condition_size: int,
+        states: Reader,
     ) -> None:
         self.bundle = bundle
         self.features = list(bundle.manifest.observation.cameras)
@@ -63,7 +70,7 @@ class Perception:
         self._turned = bundle.manifest.action.frame == "base_link"
         self._conditions = conditions
         self._states = states
-        self._letter: Any = np.zeros((), conditions.dtype)
+        self._letter: Any = np.zeros((), condition_dtype(condition_size))
         self._max_pixels = settings["max_pixels"]
         limits = StampLimits(max_age_ms=settings["max_age_ms"], max_future_ms=settings["max_future_ms"])
         self._stamps = [StampWatch(limits) for _ in self.features]
@@ -91,12 +98,15 @@ class Perception:
             rgb = self._decode(message)
             if self._frozen[camera].see(rgb):
                 self.status["frozen"] += 1
-                raise ImageRejected.frozen(FROZEN_AFTER)
+                raise ImageRejected(
+                    RejectReason.FROZEN,
+                    f"the camera repeats one picture: {FROZEN_AFTER + 1} times or more in a row",
+                )
             self._rate.see(received_ns)
             self._newest_ns = observed_ns
             self.take_robot_states()
             self._maker.see(self.features[camera], rgb, observed_ns)
-            made = self._maker.make(self._poses, observed_ns)
+            made = self._maker.make(self._poses)
         except ImageRejected as rejected:
             self.status["rejected"] += 1
             self.status["detail"] = f"{self.features[camera]}: {rejected}".encode()[:400]
@@ -203,7 +213,8 @@ def main() -> int:
     stop = install_stop_handlers()
     try:
         bundle, encoder = open_encoder(settings)
-        conditions = Writer.from_fds(_fds(arguments.conditions), condition_dtype(_condition_size(bundle, encoder)))
+        size = _condition_size(bundle, encoder)
+        conditions = Writer.from_fds(_fds(arguments.conditions), condition_dtype(size))
     except SdnpuError as error:
         status: Any = np.zeros((), PERCEPTION_STATUS)
         status["fatal"] = 1
@@ -212,7 +223,7 @@ def main() -> int:
         print(f"perception: error: {error}", file=sys.stderr)
         rclpy.try_shutdown()
         return 2
-    perception = Perception(settings, bundle, encoder, conditions, states)
+    perception = Perception(settings, bundle, encoder, conditions, size, states)
     perception.status["ready"] = 1
     node = PerceptionNode(perception, settings["topics"], settings["transport"])
     executor = SingleThreadedExecutor()
