@@ -96,6 +96,11 @@ def inverse(target: Transform, near: Sequence[float] | None = None) -> list[list
     Where the wrist is singular (joint 5 at 0 or pi) only the sum of joints 4 and 6 matters: joint 6 is then taken
     from ``near``.
     """
+    return [[(angle + pi) % _TURN - pi for angle in solution] for solution in _solutions(target, near)]
+
+
+def _solutions(target: Transform, near: Sequence[float] | None) -> list[list[float]]:
+    """What `inverse` says, with some angles a turn off."""
     (r00, r01, r02), (r10, r11, r12), (r20, r21, r22) = target[0]
     px, py, pz = target[1]
     wx, wy, wz = px - D6 * r02, py - D6 * r12, pz - D6 * r22
@@ -125,7 +130,7 @@ def inverse(target: Transform, near: Sequence[float] | None = None) -> list[list
             bend = acos(max(-1.0, min(1.0, cosine3)))
             for q3 in (bend, -bend):
                 q2 = atan2(height, reach) - atan2(A3 * sin(q3), A2 + A3 * cos(q3))
-                found.append([_wrap(q) for q in (q1, q2, q3, q234 - q2 - q3, q5, q6)])
+                found.append([q1, q2, q3, q234 - q2 - q3, q5, q6])
     return found
 
 
@@ -136,17 +141,22 @@ def nearest_inverse(target: Transform, near: Sequence[float]) -> list[float] | N
     None where the pose is out of reach.
     """
     best, least = None, float("inf")
-    for solution in inverse(target, near):
+    for solution in _solutions(target, near):
         total = 0.0
         for joint, angle in enumerate(solution):
-            angle += _TURN * round((near[joint] - angle) / _TURN)
-            if angle > JOINT_LIMIT_RAD:
-                angle -= _TURN
-            elif angle < -JOINT_LIMIT_RAD:
-                angle += _TURN
-            solution[joint] = angle
-            total += (angle - near[joint]) ** 2
-        if total < least:
+            off = angle - near[joint]
+            if not -pi <= off <= pi or not -JOINT_LIMIT_RAD <= angle <= JOINT_LIMIT_RAD:
+                angle -= _TURN * round(off / _TURN)
+                if angle > JOINT_LIMIT_RAD:
+                    angle -= _TURN
+                elif angle < -JOINT_LIMIT_RAD:
+                    angle += _TURN
+                off = angle - near[joint]
+                solution[joint] = angle
+            total += off * off
+            if total >= least:
+                break
+        else:
             best, least = solution, total
     return best
 
@@ -251,7 +261,3 @@ def quaternion(rotation: Matrix) -> tuple[float, float, float, float]:
 def plausible(values: Sequence[float]) -> bool:
     """Whether the numbers can be those of a pose: finite and small enough to calculate with."""
     return all(abs(value) < _LARGEST for value in values)
-
-
-def _wrap(angle: float) -> float:
-    return (angle + pi) % _TURN - pi
