@@ -304,7 +304,7 @@ requests = st.builds(
 
 
 @given(requests)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_request_breaks_the_channel(hand: Hand, request: dict[str, Any]) -> None:
     answer = hand.ask(**request)
     assert answer["ok"] or answer["error"]

@@ -92,7 +92,7 @@ def test_what_it_does_not_know_it_says(robot: Robot) -> None:
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_line_has_one_line_as_its_answer(text: str) -> None:
     command = " ".join(text.split())
     assert "\n" not in say(Robot(), command)
@@ -134,7 +134,7 @@ def test_in_local_control_scripts_are_refused(robot: Robot, upload: Upload) -> N
 @given(
     st.lists(st.binary(max_size=30) | st.sampled_from([b"def f():\n", b"\nend\n", b"# int register offset\n99\n"]))
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_text_breaks_the_program_port(chunks: list[bytes]) -> None:
     robot = Robot()
     port = ScriptPort(robot)

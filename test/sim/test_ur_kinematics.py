@@ -39,7 +39,7 @@ def matrix(transform: Transform) -> np.ndarray:
 
 
 @given(joints)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_inverse_of_a_reached_pose_reaches_it_again(q: list[float]) -> None:
     target = flange(q)
     found = nearest_inverse(target, q)
@@ -51,7 +51,7 @@ def test_the_inverse_of_a_reached_pose_reaches_it_again(q: list[float]) -> None:
 
 
 @given(joints)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_configuration_found_reaches_the_pose(q: list[float]) -> None:
     target = flange(q)
     for solution in inverse(target, q):
@@ -101,7 +101,7 @@ def test_the_jacobian_is_the_derivative_of_the_pose(q: list[float]) -> None:
 
 
 @given(pose_vector)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_pose_vectors_come_back_as_the_same_pose(vector: list[float]) -> None:
     transform = from_ur(vector)
     np.testing.assert_allclose(matrix(from_ur(to_ur(transform))), matrix(transform), atol=1e-9)

@@ -528,7 +528,7 @@ numbers = st.floats(width=64) | st.floats(-1.0, 1.0) | st.sampled_from([0.0, 0.1
 
 
 @given(st.lists(st.tuples(st.integers(-1, 75), st.lists(numbers, max_size=20), st.integers(0, 30)), max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_content_of_the_registers_breaks_the_controller(
     writes: list[tuple[int, list[float], int]],
 ) -> None:

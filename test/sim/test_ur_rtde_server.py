@@ -242,7 +242,7 @@ frames = st.builds(
 
 
 @given(st.lists(frames | st.binary(max_size=60), max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_bytes_break_the_server(chunks: list[bytes]) -> None:
     robot = Robot()
     server = RtdeServer(robot, Network("127.0.0.1", robot.note), (5, 21, 2, 0), lambda: 0)
