@@ -16,8 +16,10 @@ class RejectReason(StrEnum):
     DEPTH = "depth"
     FORMAT = "format"
     DAMAGED = "damaged"
+    TRUNCATED = "truncated"
     TOO_SMALL = "too_small"
     STAMP = "stamp"
+    CLOCK = "clock"
     STALE = "stale"
     FUTURE = "future"
     BACKWARDS = "backwards"
@@ -27,8 +29,8 @@ class RejectReason(StrEnum):
 
 
 class ImageRejected(Exception):
-    """One image is refused; the message is one line."""
+    """One image is refused; the message is one line, whatever a driver put into the fields it shows."""
 
     def __init__(self, reason: RejectReason, text: str) -> None:
-        super().__init__(text)
+        super().__init__(" ".join(text.split()))
         self.reason = reason
