@@ -17,7 +17,8 @@ from sdnpu_policy.observation.rejected import ImageRejected, RejectReason
 
 TOGETHER_NS = 100 * MS
 """Pictures of several cameras further apart than this do not show one moment."""
-_SPARE_FRAMES = 16
+_FRAMES_A_STEP = 8
+"""Spacings in an observation step: the kept picture nearest to a step is off by a sixteenth of it at most."""
 
 
 class Encoder(Protocol):
@@ -46,7 +47,8 @@ class Made:
 class _Frames:
     """The last transformed pictures of one camera."""
 
-    def __init__(self, shape: tuple[int, ...], count: int) -> None:
+    def __init__(self, shape: tuple[int, ...], count: int, spacing_ns: int) -> None:
+        self._spacing_ns = spacing_ns
         self.pictures = np.zeros((count, *shape), np.float32)
         self.stamps_ns = np.full(count, np.iinfo(np.int64).min)
         self.seen = 0
@@ -54,6 +56,21 @@ class _Frames:
     @property
     def newest_ns(self) -> int:
         return int(self.stamps_ns[(self.seen - 1) % len(self.stamps_ns)])
+
+    def next_slot(self, stamp_ns: int) -> int:
+        """Where the next picture goes: over the newest, when that is nearer than the spacing to the one before it.
+
+        So a fast camera does not push out the pictures of earlier observation steps.
+        """
+        count = len(self.stamps_ns)
+        if self.seen >= 2 and stamp_ns - self.stamps_ns[(self.seen - 2) % count] < self._spacing_ns:
+            return (self.seen - 1) % count
+        return self.seen % count
+
+    def keep(self, slot: int, stamp_ns: int) -> None:
+        """The picture in ``slot`` is the newest now."""
+        self.stamps_ns[slot] = stamp_ns
+        self.seen += slot == self.seen % len(self.stamps_ns)
 
     def nearest(self, t_ns: int) -> NDArray[np.float32]:
         """The picture taken nearest to ``t_ns``; the oldest there is, at the start."""
@@ -78,10 +95,11 @@ class ConditionMaker:
             feature: CameraTransform(camera, bundle.normalizers[feature])
             for feature, camera in manifest.observation.cameras.items()
         }
-        # at 30 Hz and 10 Hz actions three pictures pass between two observation steps
-        count = 1 if self._steps == 1 else (self._steps - 1) * 8 + _SPARE_FRAMES
+        spacing_ns = self._period_ns // _FRAMES_A_STEP
+        # of three kept in a row the outer two are at least the spacing apart
+        count = 1 if self._steps == 1 else (self._steps - 1) * 2 * _FRAMES_A_STEP + 2
         self._frames = {
-            feature: _Frames((3, camera.height, camera.width), count)
+            feature: _Frames((3, camera.height, camera.width), count, spacing_ns)
             for feature, camera in manifest.observation.cameras.items()
         }
         features = int(encoder.outputs[manifest.encoder.output].size)
@@ -95,10 +113,9 @@ class ConditionMaker:
             ImageRejected: it is too small for the policy's crop.
         """
         frames = self._frames[feature]
-        at = frames.seen % len(frames.stamps_ns)
-        self._transforms[feature].into(rgb, frames.pictures[at])
-        frames.stamps_ns[at] = observed_ns
-        frames.seen += 1
+        slot = frames.next_slot(observed_ns)
+        self._transforms[feature].into(rgb, frames.pictures[slot])
+        frames.keep(slot, observed_ns)
 
     def make(self, poses: PoseHistory) -> Made | None:
         """The condition of the newest pictures; None, and `missing`, where a camera or the robot has told nothing yet.

@@ -13,47 +13,66 @@ from sdnpu_policy.clock import MS, SECOND
 HELD_NS = 30 * MS
 """How far beyond its ends the history answers with its last pose."""
 
+LONGEST_HOLE_NS = 100 * MS
+"""Between poses further apart it is not known how the arm moved."""
+
+LARGEST_NORM_ERROR = 0.01
+"""Of a pose's quaternion."""
+
 
 class PoseHistory:
-    """The last robot poses, by their steady time; a ring made beforehand."""
+    """The last robot poses by their steady time, in arrays made beforehand.
+
+    The arrays have twice the room: the newest poses always lie in one piece, and are moved to the front when the end
+    is reached.
+    """
 
     def __init__(self, capacity: int) -> None:
-        self._stamps_ns = np.zeros(capacity, np.int64)
-        self._poses = np.zeros((capacity, 7))
-        self._count = 0
+        self._capacity = capacity
+        self._stamps_ns = np.zeros(2 * capacity, np.int64)
+        self._poses = np.zeros((2 * capacity, 7))
+        self._end = 0
 
     def push(self, stamp_ns: int, pose: NDArray[np.float64]) -> None:
-        """Add a pose (7,); one that is not newer than the last, or not finite, is left out."""
-        if self._count and stamp_ns <= self._stamps_ns[(self._count - 1) % len(self._stamps_ns)]:
+        """Add a pose (7,); one that is not newer than the last, not finite or no unit quaternion is left out."""
+        end = self._end
+        if end and stamp_ns <= self._stamps_ns[end - 1]:
             return
-        if not np.isfinite(pose).all():
+        if not np.isfinite(pose).all() or abs(np.linalg.norm(pose[3:]) - 1.0) > LARGEST_NORM_ERROR:
             return
-        at = self._count % len(self._stamps_ns)
-        self._stamps_ns[at] = stamp_ns
-        self._poses[at] = pose
-        self._count += 1
+        if end == len(self._stamps_ns):
+            end = self._capacity
+            self._stamps_ns[:end] = self._stamps_ns[-end:]
+            self._poses[:end] = self._poses[-end:]
+        self._stamps_ns[end] = stamp_ns
+        self._poses[end] = pose
+        self._end = end + 1
 
     def at(self, t_ns: int) -> NDArray[np.float64] | None:
-        """The pose (7,) at ``t_ns``, between the two around it; None further than HELD_NS outside of what is known.
+        """The pose (7,) at ``t_ns``, between the two around it.
 
-        Positions are mixed linearly, quaternions too and then normalised: between neighbouring poses that is a slerp.
+        None further than HELD_NS outside of what is known, and in a hole longer than LONGEST_HOLE_NS. Positions are
+        mixed linearly, quaternions too and then normalised: between neighbouring poses that is a slerp.
         """
-        size = len(self._stamps_ns)
-        count = min(self._count, size)
-        if count == 0:
+        end = self._end
+        if end == 0:
             return None
-        order = (np.arange(self._count - count, self._count)) % size
-        stamps = self._stamps_ns[order]
+        start = max(0, end - self._capacity)
+        stamps = self._stamps_ns[start:end]
         if t_ns > stamps[-1] + HELD_NS or t_ns < stamps[0] - HELD_NS:
             return None
-        after = int(np.searchsorted(stamps, t_ns))
-        if after == 0 or after == count:
-            return np.array(self._poses[order[min(after, count - 1)]])
-        low, high = order[after - 1], order[after]
-        part = (t_ns - stamps[after - 1]) / (stamps[after] - stamps[after - 1])
-        a, b = self._poses[low], self._poses[high].copy()
+        after = start + int(stamps.searchsorted(t_ns))
+        if after in (start, end):
+            return np.array(self._poses[min(after, end - 1)])
+        before_ns, after_ns = int(self._stamps_ns[after - 1]), int(self._stamps_ns[after])
+        if t_ns == after_ns:
+            return np.array(self._poses[after])
+        if after_ns - before_ns > LONGEST_HOLE_NS:
+            return None
+        part = (t_ns - before_ns) / (after_ns - before_ns)
+        a, b = self._poses[after - 1], self._poses[after].copy()
         if np.dot(a[3:], b[3:]) < 0.0:
-            b[3:] = -b[3:]
+            b[3:] *= -1.0
         mixed = np.asarray((1.0 - part) * a + part * b)
         mixed[3:] /= np.linalg.norm(mixed[3:])
         return mixed
@@ -61,7 +80,7 @@ class PoseHistory:
     @property
     def newest_ns(self) -> int | None:
         """Time of the newest pose."""
-        return int(self._stamps_ns[(self._count - 1) % len(self._stamps_ns)]) if self._count else None
+        return int(self._stamps_ns[self._end - 1]) if self._end else None
 
 
 class FrozenDetector:

@@ -61,8 +61,7 @@ class CameraTransform:
             raise ImageRejected(
                 RejectReason.TOO_SMALL, f"image is {width}x{height}: the policy crops {wide}x{high} from it"
             )
-        top, left = (height - high) // 2, (width - wide) // 2
-        return rgb[top : top + high, left : left + wide]
+        return _centre(rgb, high, wide)
 
     def _resized(self, rgb: Rgb) -> Rgb:
         camera = self._camera
@@ -72,17 +71,22 @@ class CameraTransform:
         if camera.resize == "cover":
             factor = max(camera.height / height, camera.width / width)
             wide, high = min(round(camera.width / factor), width), min(round(camera.height / factor), height)
-            top, left = (height - high) // 2, (width - wide) // 2
-            rgb = rgb[top : top + high, left : left + wide]
+            rgb = _centre(rgb, high, wide)
         size = (camera.width, camera.height)
         return np.asarray(cv2.resize(rgb, size, interpolation=_INTERPOLATIONS[camera.interpolation]), np.uint8)
+
+
+def _centre(rgb: Rgb, high: int, wide: int) -> Rgb:
+    """The middle; an odd rest is rounded half to even, as torchvision's center_crop does."""
+    top, left = round((rgb.shape[0] - high) / 2), round((rgb.shape[1] - wide) / 2)
+    return rgb[top : top + high, left : left + wide]
 
 
 def state_vector(state: StateObservation, poses: PoseHistory, t_ns: int) -> NDArray[np.float64] | None:
     """The robot state (width,) at ``t_ns`` before normalisation; None where the history does not reach.
 
     Positions in metres, rotations as the layout says, ``_delta`` parts the value at ``t_ns`` minus that ``delta_s``
-    before.
+    before. Of the two quaternions of a rotation the one with w >= 0 is given, whichever the robot reported.
     """
     now = poses.at(t_ns)
     before = poses.at(t_ns - round((state.delta_s or 0.0) * SECOND)) if state.delta_s else None
@@ -103,7 +107,7 @@ def _part(name: str, pose: NDArray[np.float64], state: StateObservation) -> NDAr
         return pose[:3]
     quaternion = pose[3:]
     if name == "quaternion":
-        return quaternion
+        return -quaternion if quaternion[3] < 0.0 else quaternion
     if name == "rotvec":
         return _rotation_vector(quaternion)
     matrix = _matrix(quaternion)
