@@ -21,7 +21,7 @@ _RANGES = {
     "watchdog_hz": (2.0, 100.0),
     "connect_timeout_s": (0.5, 120.0),
     "link_timeout_ms": (20.0, 1000.0),
-    "servo_stop_rad_s2": (0.5, 40.0),
+    "servo_stop_m_s2": (0.5, 40.0),
 }
 """Least and greatest value; lookahead and gain are servoj's own."""
 
@@ -46,8 +46,8 @@ class ArmSettings:
     link_timeout_ms: float = 100.0
     """The link is given up when the controller's time stood still for this long. ur_rtde itself takes 2.5 s to
     notice, then reconnects and restarts the robot's program on its own, and mostly crashes on the way."""
-    servo_stop_rad_s2: float = 4.0
-    """Deceleration at the end of the servo motion, where the arm stands already."""
+    servo_stop_m_s2: float = 2.5
+    """Deceleration of the tool for what is left of its motion when the setpoint already stands."""
 
     def __post_init__(self) -> None:
         if not self.robot_ip or not isinstance(self.robot_ip, str):

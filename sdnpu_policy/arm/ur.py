@@ -110,7 +110,7 @@ class RtdeLink:
 
     def servo_stop(self) -> bool:
         try:
-            return bool(self._control.servoStop(self._settings.servo_stop_rad_s2))
+            return bool(self._control.servoStop(self._settings.servo_stop_m_s2))
         except RuntimeError:
             return False
 
@@ -126,42 +126,40 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--targets", required=True, metavar="FDS", help="reading end of a mailbox of TARGET")
     parser.add_argument("--states", required=True, metavar="FDS", help="writing end of a mailbox of ROBOT_STATE")
     options = parser.parse_args(arguments)
-    status = _run(options.settings, options.targets, options.states)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # The kernel disconnects at once; ur_rtde's disconnect and destructors take half a second each, or for ever.
-    os._exit(status)
+    _run(options.settings, options.targets, options.states)
 
 
-def _run(settings_json: str, target_fds: str, state_fds: str) -> int:
+def _run(settings_json: str, target_fds: str, state_fds: str) -> NoReturn:
     stopping = _install_signals()
     try:
         reporter = Reporter(Writer.from_fds(_numbers(state_fds), ROBOT_STATE))
         targets = Reader.from_fds(_numbers(target_fds), TARGET)
     except SdnpuError as error:
-        return _say(str(error), WRONG_SETTINGS)
+        _give_up(str(error), WRONG_SETTINGS)
     try:
         settings = settings_from_json(settings_json)
     except SdnpuError as error:
         reporter.fault(Fault(ArmFault.INTERNAL, str(error)), None)
-        return _say(str(error), WRONG_SETTINGS)
+        _give_up(str(error), WRONG_SETTINGS)
     try:
         link = _connect(settings, reporter)
     except NotReadyError as error:
         reporter.fault(error.fault, None)
-        return _say(str(error), GAVE_UP)
+        _give_up(str(error), GAVE_UP)
     gc.collect()
     gc.freeze()
     gc.disable()  # the cycle leaves no circular garbage
     fault = Session(settings, link, targets, reporter, SteadyClock(), stopping.is_set).run()
-    status = ENDED if fault is None else _say(fault.text, GAVE_UP)
+    status = ENDED if fault is None else GAVE_UP
     if fault is None or fault.code == ArmFault.INTERNAL:
         # A thread can end the process meanwhile, as ur_rtde's methods, unlike its constructors, let others run.
         limit = threading.Timer(_LEAVE_S, os._exit, (status,))
         limit.daemon = True
         limit.start()
         link.stop_program()
-    return status
+    if fault is not None:
+        _give_up(fault.text, status)
+    _exit(status)
 
 
 def _connect(settings: ArmSettings, reporter: Reporter) -> RtdeLink:
@@ -202,9 +200,20 @@ def _numbers(text: str) -> list[int]:
         raise SdnpuError(f"{text!r} must be file descriptors, like 5,6") from error
 
 
-def _say(text: str, status: int) -> int:
-    print(f"arm: error: {text}", file=sys.stderr, flush=True)
-    return status
+def _exit(status: int) -> NoReturn:
+    """End the process here and now, while a link still exists.
+
+    The kernel disconnects at once. ur_rtde's own disconnect and its destructors take half a second each, and hang or
+    crash where the robot has gone.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _give_up(text: str, status: int) -> NoReturn:
+    print(f"arm: error: {text}", file=sys.stderr)
+    _exit(status)
 
 
 if __name__ == "__main__":

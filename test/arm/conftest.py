@@ -78,7 +78,7 @@ class Arm:
     def fault(self) -> tuple[ArmFault, str]:
         """The fault it ends with: code and text."""
         value = self.wait_status(ArmStatus.FAULT).value
-        return ArmFault(int(value["fault"])), bytes(value["detail"]).rstrip(b"\0").decode()
+        return ArmFault(int(value["fault"])), text_of(value)
 
     def ask(self, mode: TargetMode, pose: np.ndarray | None = None, twist: Any = (0.0,) * 6) -> None:
         """One target letter, due in a tick."""
@@ -128,7 +128,12 @@ def described(letter: Letter | None) -> str:
     if letter is None:
         return "none"
     value = letter.value
-    return f"{ArmStatus(int(value['status'])).name}, {ArmFault(int(value['fault'])).name}, {bytes(value['detail']).rstrip(bytes(1)).decode()!r}"
+    return f"{ArmStatus(int(value['status'])).name}, {ArmFault(int(value['fault'])).name}, {text_of(value)!r}"
+
+
+def text_of(state: np.ndarray) -> str:
+    """The text in a state."""
+    return bytes(state["detail"]).rstrip(b"\0").decode()
 
 
 @pytest.fixture
