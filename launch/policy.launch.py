@@ -20,11 +20,17 @@ ARGUMENTS = {
     "use_sim_time": ("false", "take ROS time from /clock; watchdogs stay on the steady clock"),
     "params_file": ("", "a parameter file of your own; its values win over the shipped ones"),
     "autostart": ("true", "configure and activate the node at once"),
-    "log_level": ("info", "debug, info, warn or error"),
+    "log_level": ("info", "of the node and its perception process"),
     "robot_ip": ("", "address of the UR controller; empty: as in the parameter files"),
     "tf_prefix": ("", "prefix of the robot's frames, as in ur_robot_driver"),
     "policy": ("", "policy bundle; empty: as in the parameter files"),
     "output": ("", "rtde or pose_topic; empty: as in the parameter files"),
+}
+BOOLEAN = ("true", "false", "True", "False")
+CHOICES = {
+    "use_sim_time": BOOLEAN,
+    "autostart": BOOLEAN,
+    "log_level": ("debug", "info", "warn", "error", "fatal"),
 }
 
 
@@ -32,7 +38,7 @@ def start(context):
     def argument(name):
         return LaunchConfiguration(name).perform(context)
 
-    parameters = {"use_sim_time": argument("use_sim_time").lower() in ("true", "1")}
+    parameters = {"use_sim_time": argument("use_sim_time").lower() == "true"}
     parameters |= {
         name: argument(name) for name in ("robot_ip", "tf_prefix", "policy", "output") if argument(name)
     }
@@ -48,12 +54,13 @@ def start(context):
         name=spec.ros_name,
         namespace=spec.namespace,
         parameters=[*(str(path) for path in spec.parameter_files), spec.parameters],
-        arguments=["--ros-args", "--log-level", spec.log_level],
+        remappings=list(spec.remappings),
+        ros_arguments=["--log-level", spec.log_level],
         output="screen",
-        sigterm_timeout="10",
+        sigterm_timeout="10",  # it stops the arm first
         sigkill_timeout="10",
     )
-    if argument("autostart").lower() not in ("true", "1"):
+    if argument("autostart").lower() != "true":
         return [node]
 
     def change(transition):
@@ -65,6 +72,7 @@ def start(context):
             start_state="configuring",
             goal_state="inactive",
             entities=[change(Transition.TRANSITION_ACTIVATE)],
+            handle_once=True,  # a later clean-up and configure by hand is no order to move
         )
     )
     return [node, activate_when_configured, change(Transition.TRANSITION_CONFIGURE)]
@@ -72,7 +80,7 @@ def start(context):
 
 def generate_launch_description():
     declared = [
-        DeclareLaunchArgument(name, default_value=default, description=text)
+        DeclareLaunchArgument(name, default_value=default, description=text, choices=CHOICES.get(name))
         for name, (default, text) in ARGUMENTS.items()
     ]
     return LaunchDescription([*declared, OpaqueFunction(function=start)])

@@ -18,7 +18,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "sdnpu_policy"
 LONGEST_MODULE_LINES = 400
 
-GROUND = {"errors", "clock", "letters", "mailbox", "process", "share"}
+GROUND = {"errors", "clock", "letters", "mailbox", "process", "realtime", "share"}
 CORE = {"bundle", "motion", "npu", "observation", "denoise", "control", "arm"}
 
 # A part is a module or directory directly in the package; each may import itself and what stands here.

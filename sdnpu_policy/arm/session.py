@@ -7,7 +7,6 @@ the next; a longer gap in time does not become a jump in space, the setpoint is 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 
 from sdnpu_policy.clock import MS, SECOND, Clock
@@ -171,12 +170,12 @@ class Session:
 
     def _why_refused(self, setpoint: Setpoint) -> Fault:
         """The robot's program does not take targets any more: what the controller says of that."""
-        end_ns = time.monotonic_ns() + _TELL_NS
-        while time.monotonic_ns() < end_ns:
+        end_ns = self._clock.now_ns() + _TELL_NS
+        while self._clock.now_ns() < end_ns:
             fault = state_fault(self._link.read(), self._robot)
             if fault is not None:
                 return fault
-            time.sleep(self._period_ns / SECOND)
+            self._clock.sleep_until_ns(self._clock.now_ns() + self._period_ns)
         place = ", ".join(f"{value:.4f}" for value in setpoint.pose[:3].tolist())
         return Fault(
             ArmFault.TARGET_REFUSED,

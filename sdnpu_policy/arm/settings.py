@@ -22,6 +22,7 @@ _RANGES = {
     "connect_timeout_s": (0.5, 120.0),
     "link_timeout_ms": (20.0, 1000.0),
     "servo_stop_m_s2": (0.5, 40.0),
+    "realtime_priority": (0, 99),
 }
 """Least and greatest value; lookahead and gain are servoj's own."""
 
@@ -48,6 +49,8 @@ class ArmSettings:
     notice, then reconnects and restarts the robot's program on its own, and mostly crashes on the way."""
     servo_stop_m_s2: float = 2.5
     """Deceleration of the tool for what is left of its motion when the setpoint already stands."""
+    realtime_priority: int = 0
+    """SCHED_FIFO priority of the stream and of ur_rtde's own threads, where the system allows it; 0: off."""
 
     def __post_init__(self) -> None:
         if not self.robot_ip or not isinstance(self.robot_ip, str):

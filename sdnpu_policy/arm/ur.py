@@ -29,6 +29,7 @@ from sdnpu_policy.letters import ROBOT_STATE, TARGET, ArmFault
 from sdnpu_policy.mailbox import Reader, Writer
 from sdnpu_policy.motion.pose import Floats, pose_to_ur, ur_to_pose
 from sdnpu_policy.process import StopFlag
+from sdnpu_policy.realtime import request_realtime
 
 from .probe import NotReadyError, probe
 from .report import Reporter
@@ -141,6 +142,7 @@ def _run(settings_json: str, target_fds: str, state_fds: str) -> NoReturn:
     except SdnpuError as error:
         reporter.fault(Fault(ArmFault.INTERNAL, str(error)), None)
         _give_up(str(error), WRONG_SETTINGS)
+    request_realtime(settings.realtime_priority)  # before ur_rtde makes its threads, which take it over
     try:
         link = _connect(settings, reporter)
     except NotReadyError as error:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from sdnpu_policy.clock import Clock
 from sdnpu_policy.control.denoiser import Observation
 from sdnpu_policy.control.loop import Command, ControlLoop, RobotView
-from sdnpu_policy.letters import TARGET, ArmStatus, TargetMode
+from sdnpu_policy.letters import ROBOT_STATE, TARGET, ArmStatus, TargetMode
 from sdnpu_policy.mailbox import Letter
+from sdnpu_policy.realtime import request_realtime
 from sdnpu_policy.ros.links import ArmLink, PerceptionLink
 
 RELEASED = (ArmStatus.STARTING, ArmStatus.READY, ArmStatus.FAULT, ArmStatus.GONE)
@@ -39,18 +40,23 @@ class ControlThread:
         arm: ArmLink | None,
         external_robot: Callable[[], RobotView | None],
         publish: Callable[[NDArray[np.float64]], None],
+        realtime_priority: int,
     ) -> None:
         self.perception = perception
         self.arm = arm
         self.skipped_ticks = 0
         self.crash = ""
+        self.realtime = "off"
+        """What the system allowed."""
         self._loop = loop
         self._clock = clock
         self._tick_ns = tick_ns
+        self._realtime_priority = realtime_priority
         self._external_robot = external_robot
         self._publish = publish
         self._robot: RobotView | None = None
-        self._target = np.zeros((), TARGET)
+        self._target: Any = np.zeros((), TARGET)
+        self._state: Any = np.zeros((), ROBOT_STATE)
         self._stop = False
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
@@ -81,6 +87,7 @@ class ControlThread:
             traceback.print_exc()
 
     def _tick_on(self) -> None:
+        self.realtime = request_realtime(self._realtime_priority)
         due_ns = self._clock.now_ns()
         while not self._stop:
             due_ns += self._tick_ns
@@ -98,7 +105,13 @@ class ControlThread:
     def _read_robot(self) -> RobotView | None:
         arm = self.arm
         if arm is None:
-            return self._external_robot()
+            robot = self._external_robot()
+            if robot is not None and robot is not self._robot:
+                self._state["status"] = ArmStatus.READY
+                self._state["pose"] = robot.pose
+                self.perception.states.post(self._state, robot.stamp_ns)
+            self._robot = robot
+            return robot
         letter = arm.take()
         if letter is not None:
             self.perception.states.post(letter.value, letter.stamp_ns)

@@ -39,6 +39,7 @@ def _ladder(runtime: Runtime, active: bool) -> Part:
         "refused_chunks": loop.refused_chunks,
         "last_refused_chunk": loop.last_stitch,
         "skipped_ticks": runtime.skipped_ticks,
+        "realtime": runtime.realtime,
     }
     values |= {f"envelope.{reason.name.lower()}": int(loop.envelope.counts[reason]) for reason in Reason}
     return "ladder", LEVELS[loop.ladder.state], runtime.state_text(), values

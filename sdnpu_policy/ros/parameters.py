@@ -60,6 +60,13 @@ PARAMETERS: dict[str, Spec] = {
     "late_probability": Spec(0.0, "for tests: a step is made late with this probability", 0.0, 1.0),
     "late_ms": Spec(0.0, "for tests: by this much", 0.0, 60000.0),
     "tick_log": Spec("", "write a log of every tick to this .npz file when the node is deactivated; empty: none"),
+    "realtime_priority": Spec(
+        40,
+        "SCHED_FIFO priority of the tick, where the system allows it; the step runs 10 below, the arm process 10 above; "
+        "0: off",
+        0,
+        89,
+    ),
     # the plan and the ladder
     "plan_lead_ms": Spec(
         40.0, "the plan is sampled this far ahead, to make up for the servo's lag", 0.0, 500.0, live=True

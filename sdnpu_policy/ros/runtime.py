@@ -23,6 +23,7 @@ from sdnpu_policy.npu.durations import StepStatistics
 from sdnpu_policy.npu.latency import late_steps
 from sdnpu_policy.npu.providers import Session, check_golden, describe, input_shapes, open_session, warm_up
 from sdnpu_policy.npu.stepper import Stepper
+from sdnpu_policy.realtime import request_realtime
 from sdnpu_policy.ros.assembly import arm_settings, make_loop, perception_settings
 from sdnpu_policy.ros.control_thread import ControlThread
 from sdnpu_policy.ros.links import ArmLink, PerceptionLink
@@ -63,6 +64,10 @@ class Runtime:
         if values["late_probability"] > 0.0 and values["late_ms"] > 0.0:
             run = late_steps(run, values["late_probability"], values["late_ms"], values["seed"])
         self._stepper = Stepper(run, self._clock)
+        if (
+            not session.placement.simulated
+        ):  # a simulator computes for seconds on end, which no real-time thread may
+            request_realtime(values["realtime_priority"] - 10, self._stepper.native_id)
         self.log = TickLog(LOG_TICKS)
         self.denoiser: SlicedDenoiser
         self.loop: ControlLoop
@@ -128,6 +133,7 @@ class Runtime:
             arm=self._arm,
             external_robot=lambda: self.external_robot,
             publish=publish,
+            realtime_priority=self.values["realtime_priority"],
         )
         self._thread.start()
 
@@ -193,7 +199,7 @@ class Runtime:
         while time.monotonic_ns() < end_ns and not self.loop.at_rest:
             time.sleep(0.005)
         if not self.loop.at_rest:
-            raise SdnpuError("the arm did not come to rest within 3 s; it is being stopped")
+            raise SdnpuError(f"the arm did not come to rest within 3 s ({self.state_text()})")
         return "paused: the arm is released"
 
     def set_live(self, name: str, value: Any) -> None:
@@ -287,6 +293,11 @@ class Runtime:
     @property
     def arm(self) -> ArmLink | None:
         return self._arm
+
+    @property
+    def realtime(self) -> str:
+        """What the system allowed the control thread."""
+        return self._thread.realtime if self._thread is not None else "off"
 
     @property
     def skipped_ticks(self) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.process import install_stop_handlers
+from sdnpu_policy.realtime import request_realtime
 
 from .ur_control_channel import ControlChannel, Timing
 from .ur_dashboard import Dashboard, ScriptPort
@@ -95,6 +96,10 @@ def serve(controller: Controller) -> None:
         due_ns += TICK_NS
 
 
+REALTIME_PRIORITY = 60
+"""Above all that the package asks for, where the system allows it."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the simulated controller until SIGINT or SIGTERM; the exit status."""
     options = _parser().parse_args(arguments)
@@ -104,6 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     controller.robot.remote_control = not options.local
+    # A robot's controller is a computer of its own: whatever else this machine does must not make the arm late.
+    request_realtime(REALTIME_PRIORITY)
     try:
         serve(controller)
     finally:

@@ -39,7 +39,9 @@ def demo(
     param: Annotated[
         list[str] | None, typer.Option("--param", "-p", help="NAME=VALUE of the policy node; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where summary.json, report.html and the pictures go.")] = Path("out/demo"),
+    out: Annotated[Path, typer.Option(help="Where summary.json, report.html and the pictures go.")] = Path(
+        "out/demo"
+    ),
     view: Annotated[bool, typer.Option("--view", help="Serve a live page on loopback while it runs.")] = False,
 ) -> None:
     """Run the reference policy on a simulated robot cell, and print what came of it."""
@@ -154,7 +156,8 @@ def _table(summary: dict[str, Any], out: Path) -> Table:
         + f", deadline {summary['deadline_ms']:g} ms",
         "late": f"{summary['late']} of {summary['steps']} steps",
         "tick overhead": "{p50} us p50, {p99} us p99".format(**summary["tick_overhead_us"]),
-        "image to target": "{p50} ms p50, {p99} ms p99".format(**summary["plan_age_ms"]) + " (age of the plan's image)",
+        "image to target": "{p50} ms p50, {p99} ms p99".format(**summary["plan_age_ms"])
+        + " (age of the plan's image)",
         "ladder": ", ".join(f"{state} {seconds:.1f} s" for state, seconds in summary["ladder"].items() if seconds),
         "stops": str(summary["stops"]),
         "arm": f"at most {summary['max_speed_m_s']} m/s, {summary['max_accel_m_s2']} m/s^2 "

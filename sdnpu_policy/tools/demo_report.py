@@ -70,7 +70,11 @@ def conclude(
         pictures=list(pictures.values()),
         rows=[_row(number, episode) for number, episode in enumerate(episodes)],
         rows_title="Episodes",
-        notes=[_READY, *_notes(summary), *(f"{change.state}: {change.message}" for change in _worth_telling(changes))],
+        notes=[
+            _READY,
+            *_notes(summary),
+            *(f"{change.state}: {change.message}" for change in _worth_telling(changes)),
+        ],
     )
     return summary
 
@@ -90,7 +94,9 @@ def _summary(
     placed = np.array([verdict.xy_mm for verdict in verdicts if verdict.outcome is Outcome.PLACED])
     limits = {
         "speed_m_s": float(settings.get("arm_max_speed_m_s", PARAMETERS["arm_max_speed_m_s"].default)),
-        "accel_m_s2": float(settings.get("arm_max_acceleration_m_s2", PARAMETERS["arm_max_acceleration_m_s2"].default)),
+        "accel_m_s2": float(
+            settings.get("arm_max_acceleration_m_s2", PARAMETERS["arm_max_acceleration_m_s2"].default)
+        ),
     }
     figures = tick_figures(ticks, deadline_ms)
     simulated = placement.get("simulated") == "true"

@@ -15,6 +15,8 @@ from sdnpu_policy.control.watchdog import State
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 STATE_COLOURS = {
     State.NOMINAL: "#2a9d8f",
@@ -55,19 +57,16 @@ def ladder_over_time(ticks: NDArray[np.void]) -> bytes:
         2, 1, figsize=(10, 3.6), sharex=True, height_ratios=(1, 1.3), layout="constrained"
     )
     t_s = (ticks["start_ns"] - ticks["start_ns"][0]) / SECOND
-    for state in State:
-        band.fill_between(
-            t_s,
-            0,
-            1,
-            where=(ticks["state"] == state).tolist(),
-            step="post",
-            color=STATE_COLOURS[state],
-            label=state.name,
-            lw=0,
-        )
-    band.set(yticks=[], ylabel="ladder", ylim=(0, 1))
-    band.legend(loc="upper center", ncols=len(State), bbox_to_anchor=(0.5, 1.35), frameon=False)
+    # one column a pixel or so, each with its worst state: a single tick of STOPPED must be seen
+    columns = min(2000, len(t_s))
+    worst = np.zeros(columns, np.uint8)
+    np.maximum.at(worst, np.minimum((t_s / max(t_s[-1], 1e-9) * columns).astype(int), columns - 1), ticks["state"])
+    colours = ListedColormap([STATE_COLOURS[state] for state in State])
+    extent = (0.0, float(t_s[-1]), 0.0, 1.0)
+    band.imshow(worst[None], cmap=colours, vmin=-0.5, vmax=len(State) - 0.5, aspect="auto", extent=extent)
+    band.set(yticks=[], ylabel="ladder")
+    handles = [Patch(color=STATE_COLOURS[state], label=state.name) for state in State]
+    band.legend(handles=handles, loc="upper center", ncols=len(State), bbox_to_anchor=(0.5, 1.35), frameon=False)
     age.plot(t_s, ticks["plan_age_ms"], lw=0.8, color=_LINE)
     age.set(xlabel="time (s)", ylabel="plan's age (ms)")
     return _png(figure)
@@ -95,7 +94,9 @@ def strip(frames: Sequence[NDArray[np.uint8]], captions: Sequence[str]) -> bytes
     return _png(figure)
 
 
-def path_over_scene(frame: NDArray[np.uint8], paths_px: Sequence[NDArray[np.float64]], labels: Sequence[str]) -> bytes:
+def path_over_scene(
+    frame: NDArray[np.uint8], paths_px: Sequence[NDArray[np.float64]], labels: Sequence[str]
+) -> bytes:
     """Tool paths, as pixels [N, 2], over a camera frame. PNG."""
     figure, axes = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
     axes.imshow(frame)

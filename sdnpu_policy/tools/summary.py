@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdnpu_policy.clock import SECOND
-from sdnpu_policy.control.watchdog import State
+from sdnpu_policy.control.watchdog import Cause, State
 
 
-def quantiles(values: NDArray[np.floating[Any]], named: dict[str, float], digits: int = 3) -> dict[str, float | None]:
+def quantiles(
+    values: NDArray[np.floating[Any]], named: dict[str, float], digits: int = 3
+) -> dict[str, float | None]:
     """Quantiles of the finite ``values``, by name; None where there is no value."""
     finite = np.asarray(values, np.float64)
     finite = finite[np.isfinite(finite)]
@@ -40,8 +42,8 @@ def ladder_seconds(ticks: NDArray[np.void]) -> dict[str, float]:
 
 
 def stops(ticks: NDArray[np.void]) -> int:
-    """How often the ladder went to STOPPED."""
-    stopped = ticks["state"] == State.STOPPED
+    """How often the ladder went to STOPPED without being asked to."""
+    stopped = (ticks["state"] == State.STOPPED) & (ticks["cause"] != Cause.STOP_ASKED)
     return int(np.count_nonzero(stopped[1:] & ~stopped[:-1]) + (len(stopped) > 0 and bool(stopped[0])))
 
 
