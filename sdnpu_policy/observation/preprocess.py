@@ -70,7 +70,11 @@ class CameraTransform:
             return rgb
         if camera.resize == "cover":
             factor = max(camera.height / height, camera.width / width)
-            wide, high = min(round(camera.width / factor), width), min(round(camera.height / factor), height)
+            # at least one pixel of a picture that is very flat
+            wide, high = (
+                min(max(round(side / factor), 1), most)
+                for side, most in ((camera.width, width), (camera.height, height))
+            )
             rgb = _centre(rgb, high, wide)
         size = (camera.width, camera.height)
         return np.asarray(cv2.resize(rgb, size, interpolation=_INTERPOLATIONS[camera.interpolation]), np.uint8)
