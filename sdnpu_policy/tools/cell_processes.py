@@ -5,6 +5,7 @@ Same executables, same parameter files, same remappings, whether ros2 launch sta
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from sdnpu_policy.share import share_path
 
 POLICY_NODE = "sdnpu_policy"
 CAMERA_NODE = "cell_camera"
+CAMERA_TOPICS = ("image_raw", "image_raw/compressed", "camera_info")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class ProcessSpec:
         for path in self.parameter_files:
             command += ["--params-file", str(path)]
         for name, value in self.parameters.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            command += ["-p", f"{name}:={text}"]
+            # JSON is YAML: a string is quoted, so that one that looks like a number stays a string
+            command += ["-p", f"{name}:={json.dumps(value, ensure_ascii=False)}"]
         for source, target in self.remappings:
             command += ["-r", f"{source}:={target}"]
         if self.log_level:
@@ -76,7 +78,13 @@ def policy_process(
 
 
 def mock_hardware(
-    *, robot_ip: str, namespace: str = "", use_sim_time: bool = False, seed: int = 0, rate_hz: float = 30.0
+    *,
+    robot_ip: str,
+    namespace: str = "",
+    use_sim_time: bool = False,
+    log_level: str = "",
+    seed: int = 0,
+    rate_hz: float = 30.0,
 ) -> tuple[ProcessSpec, ProcessSpec]:
     """The simulated UR5e controller and the simulated camera that sees its arm."""
     controller = ProcessSpec(
@@ -87,7 +95,8 @@ def mock_hardware(
         module="sdnpu_policy.sim.cell_node",
         ros_name=CAMERA_NODE,
         parameters={"robot_ip": robot_ip, "seed": seed, "rate_hz": rate_hz, "use_sim_time": use_sim_time},
-        remappings=(("image_raw", "camera/image_raw"), ("image_raw/compressed", "camera/image_raw/compressed")),
+        remappings=tuple((topic, f"camera/{topic}") for topic in CAMERA_TOPICS),
         namespace=namespace,
+        log_level=log_level,
     )
     return controller, camera
