@@ -220,9 +220,7 @@ def test_without_a_pose_at_the_time_or_before_it_there_is_no_state() -> None:
     assert state_vector(StateObservation(layout=("position",)), PoseHistory(2), 0) is None
 
 
-@pytest.mark.parametrize(
-    "part", ["position", "rotation_6d", "rotvec", "quaternion", "position_delta", "rotation_6d_delta"]
-)
+@pytest.mark.parametrize("part", STATE_PART_WIDTHS)
 def test_the_width_is_the_manifests(part: Any) -> None:
     poses, _, _ = two_poses()
     state = StateObservation(layout=(part, part), delta_s=0.064 if part.endswith("_delta") else None)
