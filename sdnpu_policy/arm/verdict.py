@@ -6,11 +6,12 @@ the controller's own time, and its safety, robot and program state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from sdnpu_policy.clock import MS
 from sdnpu_policy.letters import ArmFault
-from sdnpu_policy.motion.pose import Floats
+from sdnpu_policy.motion.pose import Floats, ur_to_pose
 
 RUNNING = 7
 """robot_mode with power on and brakes released."""
@@ -56,15 +57,20 @@ class Reading(NamedTuple):
     """What the controller said last."""
 
     controller_time_s: float
-    pose: Floats
-    """Measured tool pose [7] in ``base``."""
-    twist: Floats
-    """Measured tool speed [6]."""
+    tool: Sequence[float]
+    """Measured tool pose, as UR's vector (6,) in ``base``."""
+    twist: Sequence[float]
+    """Measured tool speed (6,)."""
     safety_bits: int
     robot_mode: int
     runtime_state: int
     speed_scaling: float
     connected: bool
+
+    @property
+    def pose(self) -> Floats:
+        """Measured tool pose [7] in ``base``. Computed when asked for: not every cycle needs it."""
+        return ur_to_pose(self.tool)
 
 
 class RobotLink(Protocol):

@@ -16,6 +16,7 @@ from sdnpu_policy.arm.verdict import Fault, Reading
 from sdnpu_policy.clock import MS, VirtualClock
 from sdnpu_policy.letters import ROBOT_STATE, TARGET, ArmFault, ArmStatus, TargetMode
 from sdnpu_policy.mailbox import open_mailbox
+from sdnpu_policy.motion.pose import pose_to_ur
 
 HERE = np.array([0.5, -0.2, 0.2, 1.0, 0.0, 0.0, 0.0])
 SETTINGS = ArmSettings("1.2.3.4", ArmLimits(0.25, 2.5, 200.0, 1.5, 15.0, 1000.0))
@@ -36,7 +37,7 @@ class Robot:
     def read(self) -> Reading | None:
         time_s = self.clock.now_ns() / 1e9 if self.frozen_s is None else self.frozen_s
         pose = self.poses[-1] if self.poses else HERE
-        return Reading(time_s, pose, np.zeros(6), 1, 7, 2, 1.0, True)._replace(**self.change)
+        return Reading(time_s, pose_to_ur(pose).tolist(), [0.0] * 6, 1, 7, 2, 1.0, True)._replace(**self.change)
 
     def servo(self, pose: np.ndarray) -> bool:
         if self.crash is not None:
@@ -242,5 +243,5 @@ def test_asked_to_stand_it_holds_the_servo_where_the_arm_is(cell: Cell) -> None:
         cell.asked_to_stop = cycle == 50
 
     assert cell.run(script) is None
-    np.testing.assert_array_equal(cell.robot.poses, [HERE] * len(cell.robot.poses))
+    np.testing.assert_allclose(cell.robot.poses, [HERE] * len(cell.robot.poses), atol=1e-12)
     assert cell.statuses[-1] == ArmStatus.STANDING

@@ -13,8 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from sdnpu_policy.arm.ur import ur_vector
 from sdnpu_policy.letters import ArmFault, ArmStatus, TargetMode
+from sdnpu_policy.motion.pose import pose_to_ur, quat_angle_rad, quat_normalize, rotvec_to_quat
 from sdnpu_policy.sim.ur_control_client import ControlChannel
 from sdnpu_policy.sim.ur_record import load_record
 
@@ -46,6 +50,18 @@ def stood_after_s(controller: ControlChannel, since_t: float) -> float:
 
 def events(controller: ControlChannel) -> str:
     return " | ".join(text for _, text in controller.state()["events"])
+
+
+@given(st.lists(st.floats(-1.0, 1.0), min_size=7, max_size=7), st.sampled_from([1.0, 1e-7, 0.0]))
+def test_the_robot_is_sent_the_same_vector_as_the_pose_arithmetic_gives(values: list[float], turn: float) -> None:
+    pose = np.array(values)
+    pose[3:6] *= turn
+    assume(np.linalg.norm(pose[3:]) > 1e-3)
+    pose[3:] = quat_normalize(pose[3:])
+    vector = ur_vector(pose)
+    np.testing.assert_allclose(vector[:3], pose[:3])
+    assert quat_angle_rad(rotvec_to_quat(vector[3:]), pose[3:]) < 1e-12
+    np.testing.assert_allclose(np.linalg.norm(vector[3:]), np.linalg.norm(pose_to_ur(pose)[3:]), atol=1e-12)
 
 
 def test_a_line_is_followed_within_the_limits(controller: ControlChannel, arm: Arm, tmp_path: Path) -> None:

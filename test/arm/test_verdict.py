@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from sdnpu_policy.arm.verdict import Heartbeat, Reading, state_fault
 from sdnpu_policy.clock import MS
 from sdnpu_policy.letters import ArmFault
 
-GOOD = Reading(1.0, np.array([0, 0, 0, 0, 0, 0, 1.0]), np.zeros(6), 1, 7, 2, 1.0, True)
+GOOD = Reading(1.0, [0.0] * 6, [0.0] * 6, 1, 7, 2, 1.0, True)
 
 
 def test_a_robot_that_plays_a_program_is_all_right() -> None:
