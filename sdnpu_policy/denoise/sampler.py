@@ -115,11 +115,16 @@ class Sampler:
         ``model_output`` is overwritten.
 
         Raises:
-            NonFiniteOutput: it holds NaN or infinity.
+            NonFiniteOutput: it holds NaN or infinity; the denoising was dropped.
             RuntimeError: no denoising is under way.
+            ValueError: it has another shape than `sample`.
         """
         if not self._active:
             raise RuntimeError("no denoising is under way")
+        if model_output.shape != self._sample.shape:
+            raise ValueError(
+                f"the network's output has shape {model_output.shape}: {self._sample.shape} is needed"
+            )
         if not np.isfinite(model_output).all():
             self.drop()
             raise NonFiniteOutput("the network's output holds NaN or infinity")

@@ -19,8 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdnpu_policy.bundle.schema import Scheduler
+from sdnpu_policy.errors import SdnpuError
 
 Float32 = NDArray[np.float32]
+Scalars = tuple[Float32, ...]
+"""A float32 array without axes for each step: what numpy multiplies a small array by in the least time."""
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
@@ -67,20 +70,20 @@ class Schedule:
     alpha_bars: Float32
     """(n,) cumulated alpha at each of them."""
     prediction_type: str
-    clip: float | None
-    """Bound on the estimate of the clean sample."""
-    signal: Float32
-    """(n,) sqrt(abar)."""
-    noise: Float32
-    """(n,) sqrt(1 - abar)."""
-    of_clean: Float32
-    """(n,) weight of the clean sample in the next one."""
-    of_noise: Float32
-    """(n,) weight of the estimated noise (DDIM; 0 in DDPM)."""
-    of_sample: Float32
-    """(n,) weight of the sample itself (DDPM; 0 in DDIM)."""
-    deviation: Float32
-    """(n,) of the fresh noise (DDPM; 0 in DDIM)."""
+    clip: Scalars
+    """Least and largest value of the estimate of the clean sample, or nothing."""
+    signal: Scalars
+    """sqrt(abar)."""
+    noise: Scalars
+    """sqrt(1 - abar)."""
+    of_clean: Scalars
+    """Weight of the clean sample in the next one."""
+    of_noise: Scalars
+    """Weight of the estimated noise (DDIM; 0 in DDPM)."""
+    of_sample: Scalars
+    """Weight of the sample itself (DDPM; 0 in DDIM)."""
+    deviation: Scalars
+    """Deviation of the fresh noise (DDPM; 0 in DDIM)."""
     stochastic: bool
     """A step adds noise (DDPM)."""
 
@@ -105,8 +108,10 @@ class Schedule:
         if self.stochastic and noise is None:
             raise ValueError("a DDPM step needs noise")
         self._estimate(i, model_output, sample, scratch)
-        if self.clip is not None:
-            np.clip(scratch, -self.clip, self.clip, out=scratch)
+        if self.clip:
+            # np.clip takes twice as long on an array this small
+            np.maximum(scratch, self.clip[0], out=scratch)
+            np.minimum(scratch, self.clip[1], out=scratch)
         scratch *= self.of_clean[i]
         if not self.stochastic:
             model_output *= self.of_noise[i]
@@ -130,14 +135,17 @@ class Schedule:
             np.multiply(output, noise, out=clean)
             np.subtract(sample, clean, out=clean)
             clean /= signal
-        elif self.prediction_type == "sample":
+            return
+        if self.prediction_type == "sample":
             np.copyto(clean, output)
-            output *= signal
-            np.subtract(sample, output, out=output)
-            output /= noise
-        else:
-            np.multiply(sample, signal, out=clean)
-            clean -= noise * output
+            if not self.stochastic:
+                output *= signal
+                np.subtract(sample, output, out=output)
+                output /= noise
+            return
+        np.multiply(sample, signal, out=clean)
+        clean -= noise * output
+        if not self.stochastic:
             output *= signal
             output += noise * sample
 
@@ -150,12 +158,14 @@ def make_schedule(settings: Scheduler, steps: int) -> Schedule:
 
     Raises:
         ValueError: more steps than the scheduler was trained with, or fewer than one.
+        SdnpuError: its settings can't go with that many steps.
     """
     count = settings.num_train_timesteps
     if not 1 <= steps <= count:
         raise ValueError(f"{steps} denoising steps: 1 to {count} (num_train_timesteps) are possible")
     bars = alphas_cumprod(settings)
     timesteps = inference_timesteps(settings, steps)
+    _check_timesteps(settings, steps, timesteps)
     ddpm = settings.class_name == "DDPMScheduler"
     # diffusers' DDPM steps to the next timestep of the list, its DDIM by an even stride that may miss it
     following = np.append(timesteps[1:], -1) if ddpm else timesteps - count // steps
@@ -179,15 +189,35 @@ def make_schedule(settings: Scheduler, steps: int) -> Schedule:
         timesteps=timesteps,
         alpha_bars=bar,
         prediction_type=settings.prediction_type,
-        clip=settings.clip_sample_range if settings.clip_sample else None,
-        signal=np.sqrt(bar),
-        noise=np.sqrt(_ONE - bar),
-        of_clean=of_clean,
-        of_noise=of_noise,
-        of_sample=of_sample,
-        deviation=deviation,
+        clip=_scalars(np.array([-1.0, 1.0], np.float32) * np.float32(settings.clip_sample_range))
+        if settings.clip_sample
+        else (),
+        signal=_scalars(np.sqrt(bar)),
+        noise=_scalars(np.sqrt(_ONE - bar)),
+        of_clean=_scalars(of_clean),
+        of_noise=_scalars(of_noise),
+        of_sample=_scalars(of_sample),
+        deviation=_scalars(deviation),
         stochastic=ddpm,
     )
+
+
+def _scalars(values: Float32) -> Scalars:
+    return tuple(np.asarray(value, np.float32) for value in values)
+
+
+def _check_timesteps(settings: Scheduler, steps: int, timesteps: NDArray[np.int64]) -> None:
+    count = settings.num_train_timesteps
+    if timesteps.max() >= count:
+        raise SdnpuError(
+            f"scheduler: steps_offset is {settings.steps_offset}, which makes timestep {timesteps.max()} of {steps} "
+            f"denoising steps: at most {count - 1} is possible; fewer steps or a smaller offset are needed"
+        )
+    if steps == 1 and settings.timestep_spacing == "leading" and count > 1:
+        raise SdnpuError(
+            "scheduler: one denoising step with timestep_spacing leading takes pure noise for an almost clean sample: "
+            "two steps or more, or timestep_spacing trailing, are needed"
+        )
 
 
 def _linspace(start: float, end: float, count: int) -> Float32:

@@ -96,6 +96,53 @@ def test_an_output_that_is_not_finite_drops_the_denoising(bad: float) -> None:
     assert not sampler.active
 
 
+def test_after_an_output_that_is_not_finite_the_next_denoising_is_as_good_as_any() -> None:
+    sampler = make()
+    sampler.begin()
+    with pytest.raises(NonFiniteOutput):
+        sampler.advance(np.full((1, 16, 9), np.nan, np.float32))
+    sampler.begin()
+    assert np.isfinite(denoise(sampler)).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (16, 9), (1, 9, 16)])
+def test_an_output_of_another_shape_is_refused_not_spread_out(shape: tuple[int, ...]) -> None:
+    sampler = make()
+    sampler.begin()
+    with pytest.raises(ValueError, match=r"\(1, 16, 9\) is needed"):
+        sampler.advance(np.zeros(shape, np.float32))
+
+
+@pytest.mark.parametrize("start", [-1, 4])
+def test_a_start_that_is_no_step_is_refused(start: int) -> None:
+    with pytest.raises(ValueError, match="0 to 3"):
+        make().begin(start=start, initial=np.zeros((16, 9), np.float32))
+
+
+@given(seed=st.integers(0, 50), cuts=st.lists(st.integers(0, 3), max_size=3))
+def test_a_denoising_that_was_dropped_leaves_no_trace_in_the_next(seed: int, cuts: list[int]) -> None:
+    dropped, fresh = make(seed=seed), make(seed=seed)
+    for calls in cuts:
+        dropped.begin()
+        fresh.begin()  # draws the same noise and goes no further
+        for _ in range(calls):
+            dropped.advance(model(dropped.sample, dropped.index))
+        dropped.drop()
+        assert (dropped.active, dropped.remaining) == (False, 0)
+    dropped.begin()
+    fresh.begin()
+    np.testing.assert_array_equal(denoise(dropped), denoise(fresh))
+
+
+def test_the_sample_and_the_actions_stay_in_one_place() -> None:
+    sampler = make()
+    where = sampler.sample.ctypes.data
+    for _ in range(3):
+        sampler.begin()
+        denoise(sampler)
+        assert sampler.sample.ctypes.data == sampler.actions.ctypes.data == where
+
+
 def test_nothing_can_be_advanced_after_a_drop() -> None:
     sampler = make()
     sampler.begin()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sdnpu_policy.bundle.schema import Scheduler
 from sdnpu_policy.denoise.schedule import alphas_cumprod, inference_timesteps, make_schedule
+from sdnpu_policy.errors import SdnpuError
 
 HERE = Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("make_golden", HERE / "make_golden.py")
@@ -94,6 +95,34 @@ def test_stable_diffusion_takes_twenty_steps_from_951_to_1() -> None:
 def test_a_number_of_steps_that_the_scheduler_has_not_is_refused(steps: int) -> None:
     with pytest.raises(ValueError, match="1 to 100"):
         make_schedule(COSINE, steps)
+
+
+@pytest.mark.parametrize("class_name", ["DDIMScheduler", "DDPMScheduler"])
+def test_an_offset_that_makes_timesteps_beyond_the_training_is_refused(class_name: str) -> None:
+    settings = COSINE.model_copy(update={"class_name": class_name, "steps_offset": 12})
+    with pytest.raises(SdnpuError, match=r"steps_offset is 12.*timestep 102 .*at most 99"):
+        make_schedule(settings, 10)
+
+
+def test_one_step_with_leading_spacing_is_refused_and_with_trailing_it_begins_at_pure_noise() -> None:
+    with pytest.raises(SdnpuError, match="leading takes pure noise"):
+        make_schedule(COSINE, 1)
+    trailing = COSINE.model_copy(update={"timestep_spacing": "trailing"})
+    assert make_schedule(trailing, 1).timesteps.tolist() == [99]
+
+
+@pytest.mark.parametrize("class_name", ["DDIMScheduler", "DDPMScheduler"])
+@pytest.mark.parametrize("predicts", ["epsilon", "sample", "v_prediction"])
+def test_the_clean_sample_is_clipped_at_the_end_whatever_the_model_says(predicts: str, class_name: str) -> None:
+    settings = COSINE.model_copy(update={"class_name": class_name, "prediction_type": predicts})
+    schedule = make_schedule(settings, 4)
+    rng = np.random.default_rng(0)
+    sample = rng.standard_normal((1, 16, 9), dtype=np.float32)
+    for i in range(4):
+        output = rng.standard_normal(sample.shape, dtype=np.float32) * np.float32(1e3)
+        schedule.step(i, output, sample, np.zeros_like(sample), np.zeros_like(sample))
+        assert np.isfinite(sample).all()
+    assert np.abs(sample).max() <= 1.0 + 1e-6
 
 
 def test_a_stochastic_step_without_noise_is_refused() -> None:
