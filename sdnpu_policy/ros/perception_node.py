@@ -167,10 +167,7 @@ class PerceptionNode(Node):  # type: ignore[misc]  # rclpy has no type informati
                 lambda message, camera=camera: self._on_image(camera, message),
                 SENSOR_LATEST,
                 event_callbacks=SubscriptionEventCallbacks(
-                    incompatible_qos=lambda event, name=name: self.get_logger().error(
-                        f"a camera on {name} offers a QoS this node can't take (policy kind "
-                        f"{event.last_policy_kind}): change the camera's or this node's qos_overrides"
-                    )
+                    incompatible_qos=lambda event, name=name: self._on_incompatible(name, event)
                 ),
                 qos_overriding_options=QoSOverridingOptions.with_default_policies(),
             )
@@ -179,6 +176,14 @@ class PerceptionNode(Node):  # type: ignore[misc]  # rclpy has no type informati
         why = self._perception.on_image(camera, message, self.get_clock().now().nanoseconds)
         if why:
             self.get_logger().warning(f"image refused: {why}", throttle_duration_sec=5.0)
+
+    def _on_incompatible(self, name: str, event: Any) -> None:
+        why = (
+            f"a camera on {name} offers a QoS this node can't take (policy kind {event.last_policy_kind}): "
+            "change the camera's or this node's qos_overrides"
+        )
+        self._perception.status["detail"] = why.encode()[:400]
+        self.get_logger().error(why)
 
 
 def open_encoder(settings: dict[str, Any]) -> tuple[Bundle, Session]:
