@@ -68,6 +68,9 @@ class Session:
         self._target: Floats | None = None
         self._leaving = False
         self._steps = 1
+        self._watchdog_ns = round(SECOND / settings.watchdog_hz)
+        self._began_ns = 0
+        self._longest_gap_ns = 0
 
     @property
     def _servo_on(self) -> bool:
@@ -79,7 +82,7 @@ class Session:
         After a fault the robot has stopped by itself, or does not hear; only after an INTERNAL one the servo
         motion has been ended here.
         """
-        due_ns = self._clock.now_ns()
+        due_ns = self._began_ns = self._clock.now_ns()
         reading: Reading | None = None
         fault: Fault | None = None
         try:
@@ -107,14 +110,27 @@ class Session:
         fault = state_fault(reading, self._robot)
         if reading is not None and fault is None:
             fault = self._heartbeat.beat(reading.controller_time_s, now_ns)
-        return reading, fault
+        return reading, self._explained(fault)
+
+    def _explained(self, fault: Fault | None) -> Fault | None:
+        """The fault, with the likely cause where it is here."""
+        if fault is None or fault.code != ArmFault.PROGRAM_STOPPED or self._longest_gap_ns < self._watchdog_ns:
+            return fault
+        return Fault(
+            fault.code,
+            f"{self._robot}: its watchdog stopped its program, as the arm process was not run for "
+            f"{self._longest_gap_ns / MS:.0f} ms: is this machine overloaded? Real-time priority prevents that",
+        )
 
     def _next_cycle(self, due_ns: int) -> int:
         """Sleep until the next cycle is due, and when that was."""
         reporter, period_ns = self._reporter, self._period_ns
         due_ns += period_ns
         self._clock.sleep_until_ns(due_ns)
-        late_ns = self._clock.now_ns() - due_ns
+        now_ns = self._clock.now_ns()
+        self._longest_gap_ns = max(self._longest_gap_ns, now_ns - self._began_ns)
+        self._began_ns = now_ns
+        late_ns = now_ns - due_ns
         reporter.cycles += 1
         if late_ns > period_ns // 2:
             reporter.late_cycles += 1
@@ -172,7 +188,7 @@ class Session:
         """The robot's program does not take targets any more: what the controller says of that."""
         end_ns = self._clock.now_ns() + _TELL_NS
         while self._clock.now_ns() < end_ns:
-            fault = state_fault(self._link.read(), self._robot)
+            fault = self._explained(state_fault(self._link.read(), self._robot))
             if fault is not None:
                 return fault
             self._clock.sleep_until_ns(self._clock.now_ns() + self._period_ns)

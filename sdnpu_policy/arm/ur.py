@@ -150,15 +150,16 @@ def _run(settings_json: str, target_fds: str, state_fds: str) -> NoReturn:
     except SdnpuError as error:
         reporter.fault(Fault(ArmFault.INTERNAL, str(error)), None)
         _give_up(str(error), WRONG_SETTINGS)
+    # Before the robot's watchdog is armed, which leaves no time for it; the cycle leaves no circular garbage.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     request_realtime(settings.realtime_priority)  # before ur_rtde makes its threads, which take it over
     try:
         link = _connect(settings, reporter)
     except NotReadyError as error:
         reporter.fault(error.fault, None)
         _give_up(str(error), GAVE_UP)
-    gc.collect()
-    gc.freeze()
-    gc.disable()  # the cycle leaves no circular garbage
     fault = Session(settings, link, targets, reporter, SteadyClock(), stopping.is_set).run()
     status = ENDED if fault is None else GAVE_UP
     if fault is None or fault.code == ArmFault.INTERNAL:

@@ -33,6 +33,9 @@ _ROBOT_MODES = {
 _DOUBT_MS = 20.0
 """The controller's time standing still for longer is no jitter of the network any more."""
 
+_ONE_LOOK_MS = 10.0
+"""What counts at most from one look to the next: where this process was not run, ur_rtde's receiver was not either."""
+
 _SAFETY = (
     # bits of safety_status_bits, first match wins
     (1 << 9, ArmFault.SAFETY_FAULT, "has a safety fault: restart the safety system on the pendant, see its log"),
@@ -124,11 +127,11 @@ class Heartbeat:
 
     def __init__(self, robot: str, timeout_ms: float) -> None:
         self.still_ms = 0.0
-        """For how long it has stood."""
+        """For how long it has stood, as far as this process ran and could see it."""
         self._robot = robot
         self._timeout_ms = timeout_ms
         self._last_s: float | None = None
-        self._changed_ns = 0
+        self._looked_ns = 0
 
     @property
     def doubtful(self) -> bool:
@@ -138,8 +141,10 @@ class Heartbeat:
     def beat(self, controller_time_s: float, now_ns: int) -> Fault | None:
         """Note the controller's time at ``now_ns`` (steady); a fault when it has stood for too long."""
         if controller_time_s != self._last_s:
-            self._last_s, self._changed_ns = controller_time_s, now_ns
-        self.still_ms = (now_ns - self._changed_ns) / MS
+            self._last_s, self.still_ms = controller_time_s, 0.0
+        else:
+            self.still_ms += min((now_ns - self._looked_ns) / MS, _ONE_LOOK_MS)
+        self._looked_ns = now_ns
         if self.still_ms <= self._timeout_ms:
             return None
         return Fault(

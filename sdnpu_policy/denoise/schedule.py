@@ -1,13 +1,12 @@
 """DDIM (eta 0) and DDPM as tables: what diffusers computes in torch at each step, worked out beforehand.
 
-Follows diffusers' `DDIMScheduler` and `DDPMScheduler`, whose settings the bundle's scheduler section carries, in the
-order of their float32 operations, so that whole trajectories agree to 1e-6. A step is
+Follows diffusers' `DDIMScheduler` and `DDPMScheduler`, whose settings the bundle's scheduler section carries; whole
+trajectories agree to 1e-6. Both are one formula, linear but for the clipping:
 
-    x0, eps = the clean sample and the noise in it, estimated from the model's output; x0 is clipped
-    DDIM:  prev = sqrt(abar') x0 + sqrt(1 - abar') eps
-    DDPM:  prev = c x0 + d x + s noise
+    x0   = the clean sample, estimated from the model's output and the sample, clipped
+    next = c x0 + a output + b sample (+ s noise in DDPM)
 
-in at most seven operations on arrays that exist.
+in at most eight operations on arrays that exist.
 """
 
 from __future__ import annotations
@@ -78,10 +77,10 @@ class Schedule:
     """sqrt(1 - abar)."""
     of_clean: Scalars
     """Weight of the clean sample in the next one."""
-    of_noise: Scalars
-    """Weight of the estimated noise (DDIM; 0 in DDPM)."""
+    of_output: Scalars
+    """Weight of the model's output besides (DDIM; 0 in DDPM)."""
     of_sample: Scalars
-    """Weight of the sample itself (DDPM; 0 in DDIM)."""
+    """Weight of the sample besides."""
     deviation: Scalars
     """Deviation of the fresh noise (DDPM; 0 in DDIM)."""
     stochastic: bool
@@ -107,19 +106,18 @@ class Schedule:
         """
         if self.stochastic and noise is None:
             raise ValueError("a DDPM step needs noise")
-        self._estimate(i, model_output, sample, scratch)
+        clean = self._estimate(i, model_output, sample, scratch)
         if self.clip:
             # np.clip takes twice as long on an array this small
-            np.maximum(scratch, self.clip[0], out=scratch)
-            np.minimum(scratch, self.clip[1], out=scratch)
-        scratch *= self.of_clean[i]
-        if not self.stochastic:
-            model_output *= self.of_noise[i]
-            np.add(scratch, model_output, out=sample)
-            return
+            clean = np.maximum(clean, self.clip[0], out=scratch)
+            np.minimum(clean, self.clip[1], out=scratch)
+        np.multiply(clean, self.of_clean[i], out=scratch)
         sample *= self.of_sample[i]
         sample += scratch
-        if noise is not None and self.deviation[i]:
+        if not self.stochastic:
+            model_output *= self.of_output[i]
+            sample += model_output
+        elif noise is not None and self.deviation[i]:
             np.multiply(noise, self.deviation[i], out=scratch)
             sample += scratch
 
@@ -128,26 +126,18 @@ class Schedule:
         np.multiply(noise, self.noise[i], out=out)
         out += self.signal[i] * clean
 
-    def _estimate(self, i: int, output: Float32, sample: Float32, clean: Float32) -> None:
-        """The clean sample into ``clean``; where DDIM needs it, the noise in place of the model's ``output``."""
-        signal, noise = self.signal[i], self.noise[i]
-        if self.prediction_type == "epsilon":
-            np.multiply(output, noise, out=clean)
-            np.subtract(sample, clean, out=clean)
-            clean /= signal
-            return
+    def _estimate(self, i: int, output: Float32, sample: Float32, scratch: Float32) -> Float32:
+        """The clean sample, in ``scratch`` unless it is the model's output itself."""
         if self.prediction_type == "sample":
-            np.copyto(clean, output)
-            if not self.stochastic:
-                output *= signal
-                np.subtract(sample, output, out=output)
-                output /= noise
-            return
-        np.multiply(sample, signal, out=clean)
-        clean -= noise * output
-        if not self.stochastic:
-            output *= signal
-            output += noise * sample
+            return output
+        np.multiply(output, self.noise[i], out=scratch)
+        if self.prediction_type == "epsilon":
+            # not x/s - (n/s) e: at the noisiest step 1/s is in the thousands, and the digits would cancel
+            np.subtract(sample, scratch, out=scratch)
+            scratch /= self.signal[i]
+        else:
+            np.subtract(sample * self.signal[i], scratch, out=scratch)
+        return scratch
 
 
 def make_schedule(settings: Scheduler, steps: int) -> Schedule:
@@ -172,10 +162,11 @@ def make_schedule(settings: Scheduler, steps: int) -> Schedule:
     final = _ONE if ddpm or settings.set_alpha_to_one else bars[0]
     bar = bars[timesteps]
     after = np.where(following >= 0, bars[np.maximum(following, 0)], final).astype(np.float32)
+    signal, noise = np.sqrt(bar), np.sqrt(_ONE - bar)
     zeros = np.zeros(steps, np.float32)
     if ddpm:
         beta = _ONE - bar / after
-        of_clean, of_noise = np.sqrt(after) * beta / (_ONE - bar), zeros
+        of_clean, of_output = np.sqrt(after) * beta / (_ONE - bar), zeros
         of_sample = np.sqrt(bar / after) * (_ONE - after) / (_ONE - bar)
         variance = np.maximum((_ONE - after) / (_ONE - bar) * beta, np.float32(1e-20))
         if settings.variance_type.startswith("fixed_large"):
@@ -183,8 +174,14 @@ def make_schedule(settings: Scheduler, steps: int) -> Schedule:
             variance = beta
         deviation = np.where(timesteps > 0, np.sqrt(variance), _ZERO)
     else:
+        # sqrt(1 - abar') times the estimated noise, in terms of the output and the sample
         of_clean, of_noise = np.sqrt(after), np.sqrt(_ONE - after)
-        of_sample = deviation = zeros
+        of_output, of_sample = {
+            "epsilon": (of_noise, zeros),
+            "sample": (-of_noise * signal / noise, of_noise / noise),
+            "v_prediction": (of_noise * signal, of_noise * noise),
+        }[settings.prediction_type]
+        deviation = zeros
     return Schedule(
         timesteps=timesteps,
         alpha_bars=bar,
@@ -192,10 +189,10 @@ def make_schedule(settings: Scheduler, steps: int) -> Schedule:
         clip=_scalars(np.array([-1.0, 1.0], np.float32) * np.float32(settings.clip_sample_range))
         if settings.clip_sample
         else (),
-        signal=_scalars(np.sqrt(bar)),
-        noise=_scalars(np.sqrt(_ONE - bar)),
+        signal=_scalars(signal),
+        noise=_scalars(noise),
         of_clean=_scalars(of_clean),
-        of_noise=_scalars(of_noise),
+        of_output=_scalars(of_output),
         of_sample=_scalars(of_sample),
         deviation=_scalars(deviation),
         stochastic=ddpm,

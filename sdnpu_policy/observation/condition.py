@@ -121,7 +121,7 @@ class ConditionMaker:
         """The condition of the newest pictures; None, and `missing`, where a camera or the robot has told nothing yet.
 
         Raises:
-            ImageRejected: the cameras' pictures are too far apart, or the condition is not finite.
+            ImageRejected: the cameras' pictures are too far apart, or the state or the condition is not finite.
         """
         for feature, frames in self._frames.items():
             if not frames.seen:
@@ -144,6 +144,8 @@ class ConditionMaker:
         if states is None:
             self.missing = "the robot's poses do not reach back far enough yet"
             return None
+        if not np.isfinite(states).all():  # a quantized encoder would make something plausible of it
+            raise ImageRejected(RejectReason.NON_FINITE, "the robot's state at this image is not finite")
         self._encode(times_ns, states)
         if not np.isfinite(self._condition).all():
             raise ImageRejected(RejectReason.NON_FINITE, "the condition made from this image is not finite")

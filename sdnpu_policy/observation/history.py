@@ -38,7 +38,10 @@ class PoseHistory:
         end = self._end
         if end and stamp_ns <= self._stamps_ns[end - 1]:
             return
-        if not np.isfinite(pose).all() or abs(np.linalg.norm(pose[3:]) - 1.0) > LARGEST_NORM_ERROR:
+        if not np.isfinite(pose).all():
+            return
+        norm = np.linalg.norm(pose[3:])
+        if abs(norm - 1.0) > LARGEST_NORM_ERROR:
             return
         if end == len(self._stamps_ns):
             end = self._capacity
@@ -46,6 +49,7 @@ class PoseHistory:
             self._poses[:end] = self._poses[-end:]
         self._stamps_ns[end] = stamp_ns
         self._poses[end] = pose
+        self._poses[end, 3:] /= norm  # else its matrix would be no rotation
         self._end = end + 1
 
     def at(self, t_ns: int) -> NDArray[np.float64] | None:
@@ -112,12 +116,15 @@ class RateMeter:
         self._forget(now_ns)
 
     def hz(self, now_ns: int) -> float:
-        """The rate now."""
+        """The rate now; it falls as soon as the next image is overdue."""
         self._forget(now_ns)
-        if len(self._times_ns) < 2:
-            return float(len(self._times_ns))
-        span_ns = self._times_ns[-1] - self._times_ns[0]
-        return (len(self._times_ns) - 1) * SECOND / span_ns if span_ns > 0 else float(len(self._times_ns))
+        count = len(self._times_ns)
+        if count < 2:
+            return float(count)
+        # n images are n - 1 periods, and n once the time since the last is a period too
+        span_ns, since_first_ns = self._times_ns[-1] - self._times_ns[0], now_ns - self._times_ns[0]
+        rates = [n * SECOND / ns for n, ns in ((count - 1, span_ns), (count, since_first_ns)) if ns > 0]
+        return min(rates, default=float(count))
 
     def _forget(self, now_ns: int) -> None:
         while self._times_ns and now_ns - self._times_ns[0] > SECOND:

@@ -35,7 +35,7 @@ def check_stamp(sec: int, nanosec: int, now_ros_ns: int, limits: StampLimits) ->
     Raises:
         ImageRejected: too old, too far in the future, no valid time, or the ROS clock has not started.
     """
-    if nanosec < 0 or nanosec >= SECOND or sec < 0:
+    if not _is_time(sec, nanosec):
         raise ImageRejected(
             RejectReason.STAMP, f"image stamp has sec {sec}, nanosec {nanosec}: 0 to 999999999 ns is valid"
         )
@@ -62,6 +62,10 @@ def check_stamp(sec: int, nanosec: int, now_ros_ns: int, limits: StampLimits) ->
     return max(age_ns, 0)
 
 
+def _is_time(sec: int, nanosec: int) -> bool:
+    return sec >= 0 and 0 <= nanosec < SECOND
+
+
 class StampWatch:
     """The stamps of one source, in the order they arrive.
 
@@ -84,7 +88,7 @@ class StampWatch:
             ImageRejected: as `check_stamp`; or the stamp repeats or goes back.
         """
         stamp_ns = sec * SECOND + nanosec
-        if stamp_ns > 0 and ros_now_ns:
+        if stamp_ns > 0 and ros_now_ns and _is_time(sec, nanosec):
             self.skew_ms = (ros_now_ns - stamp_ns) / MS
         age_ns = check_stamp(sec, nanosec, ros_now_ns, self.limits)
         if age_ns is None:

@@ -81,6 +81,7 @@ class Remote:
         Raises:
             SdnpuError: the node refused; the message is what it says of itself.
         """
+        self.lifecycle_state()  # so that the node that answers is a living one
         request = ChangeState.Request(transition=Transition(id=TRANSITIONS[name]))
         answer = self._call(ChangeState, f"{self.node_name}/change_state", request, timeout_s)
         if not answer.success:
@@ -90,7 +91,8 @@ class Remote:
 
     def lifecycle_state(self, timeout_s: float = 20.0) -> str:
         """unconfigured, inactive, active, ..."""
-        answer = self._call(GetState, f"{self.node_name}/get_state", GetState.Request(), timeout_s)
+        name = f"{self.node_name}/get_state"
+        answer = self._call(GetState, name, GetState.Request(), timeout_s, ask_again_s=1.0)
         return str(answer.current_state.label)
 
     def trigger(self, service: str, timeout_s: float = 30.0) -> tuple[bool, str]:
@@ -133,7 +135,11 @@ class Remote:
             return ""
         return next((str(pair.value) for pair in self.status.values if pair.key == "state"), "")
 
-    def _call(self, kind: Any, name: str, request: Any, timeout_s: float) -> Any:
+    def _call(
+        self, kind: Any, name: str, request: Any, timeout_s: float, ask_again_s: float | None = None
+    ) -> Any:
+        """The answer of a service. A killed server is believed to be there for a while yet, and a request sent to it
+        is lost: with ``ask_again_s`` it is sent again that often."""
         client = self._node.create_client(kind, name)
         try:
             end_s = time.monotonic() + timeout_s
@@ -142,7 +148,10 @@ class Remote:
                     raise SdnpuError(f"service {name} did not appear within {timeout_s:g} s: is the node running?")
                 self._executor.spin_once(timeout_sec=0.02)
             future = client.call_async(request)
+            asked_s = time.monotonic()
             while not future.done():
+                if ask_again_s is not None and time.monotonic() - asked_s > ask_again_s:
+                    future, asked_s = client.call_async(request), time.monotonic()
                 if time.monotonic() > end_s:
                     raise SdnpuError(f"service {name} did not answer within {timeout_s:g} s")
                 self._executor.spin_once(timeout_sec=0.02)

@@ -168,7 +168,7 @@ def start_arm(loopback: str) -> Iterator[Callable[..., Arm]]:
 
 @pytest.fixture
 def arm(controller: ControlChannel, start_arm: Callable[..., Arm]) -> Arm:
-    """An arm process that is connected."""
-    started = start_arm()
+    """An arm process that is connected, and patient where a loaded machine would make it give up."""
+    started = start_arm(watchdog_hz=3.0, link_timeout_ms=300.0)
     started.wait_status(ArmStatus.READY)
     return started

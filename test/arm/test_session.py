@@ -245,3 +245,17 @@ def test_asked_to_stand_it_holds_the_servo_where_the_arm_is(cell: Cell) -> None:
     assert cell.run(script) is None
     np.testing.assert_allclose(cell.robot.poses, [HERE] * len(cell.robot.poses), atol=1e-12)
     assert cell.statuses[-1] == ArmStatus.STANDING
+
+
+def test_a_program_that_the_robots_watchdog_stopped_is_told_as_a_late_process(cell: Cell) -> None:
+    def script(cycle: int) -> None:
+        cell.stream(cycle)
+        if cycle == 100:
+            cell.clock.advance_ns(130 * MS)
+        if cycle == 103:
+            cell.robot.change = {"runtime_state": 1}
+
+    fault = cell.run(script)
+    assert fault is not None
+    assert fault.code == ArmFault.PROGRAM_STOPPED
+    assert "was not run for 130 ms" in fault.text

@@ -100,7 +100,10 @@ def test_when_control_dies_the_arm_stands_and_the_process_leaves(controller: Con
     assert "it ended" in events(controller)
 
 
-def test_when_the_arm_process_is_killed_the_robot_stops_by_itself(controller: ControlChannel, arm: Arm) -> None:
+def test_when_the_arm_process_is_killed_the_robot_stops_by_itself(
+    controller: ControlChannel, start_arm: Callable[..., Arm]
+) -> None:
+    arm = start_arm(watchdog_hz=10.0)
     moving(arm)
     killed_t = controller.state()["t"]
     arm.child.process.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sdnpu_policy.arm.verdict import Heartbeat, Reading, state_fault
+from sdnpu_policy.arm.verdict import Fault, Heartbeat, Reading, state_fault
 from sdnpu_policy.clock import MS
 from sdnpu_policy.letters import ArmFault
 
@@ -52,23 +52,35 @@ def test_no_values_at_all_are_a_lost_link() -> None:
     assert fault.code == ArmFault.LINK_LOST
 
 
+def look(heartbeat: Heartbeat, controller_time_s: float, from_ms: int, to_ms: int) -> Fault | None:
+    """A cycle every 2 ms."""
+    fault = None
+    for now_ms in range(from_ms, to_ms + 1, 2):
+        fault = heartbeat.beat(controller_time_s, now_ms * MS)
+    return fault
+
+
 def test_time_that_stands_is_first_doubtful_then_a_fault() -> None:
     heartbeat = Heartbeat("it", 100.0)
-    assert heartbeat.beat(1.0, 0) is None
-    assert heartbeat.beat(1.002, 2 * MS) is None
-    assert heartbeat.beat(1.002, 22 * MS) is None
+    assert look(heartbeat, 1.0, 0, 20) is None
     assert not heartbeat.doubtful
-    assert heartbeat.beat(1.002, 24 * MS) is None
+    assert look(heartbeat, 1.0, 22, 100) is None
     assert heartbeat.doubtful
-    fault = heartbeat.beat(1.002, 104 * MS)
+    fault = look(heartbeat, 1.0, 102, 102)
     assert fault is not None
     assert fault.code == ArmFault.CLOCK_STALLED
 
 
 def test_time_that_goes_on_again_takes_the_doubt_away() -> None:
     heartbeat = Heartbeat("it", 100.0)
-    heartbeat.beat(1.0, 0)
-    heartbeat.beat(1.0, 50 * MS)
+    look(heartbeat, 1.0, 0, 50)
     assert heartbeat.doubtful
-    heartbeat.beat(1.1, 52 * MS)
+    look(heartbeat, 1.002, 52, 52)
     assert not heartbeat.doubtful
+
+
+def test_a_process_that_was_not_run_blames_nobody_for_it() -> None:
+    heartbeat = Heartbeat("it", 100.0)
+    look(heartbeat, 1.0, 0, 10)
+    assert look(heartbeat, 1.0, 500, 502) is None
+    assert heartbeat.still_ms < 25.0
