@@ -78,13 +78,13 @@ def test_the_picture_is_rgb(data: bytes) -> None:
     ],
 )
 def test_the_format_is_read_as_drivers_write_it(format_text: str, data: bytes) -> None:
-    """IMG-15"""
+    """IMG-15, T-IMG-15"""
     assert decode_compressed(format_text, data, MOST).shape == (24, 32, 3)
 
 
 @pytest.mark.parametrize("format_text", ["h264", "theora", "bgr8; tiff compressed"])
 def test_another_codec_is_refused_by_name(format_text: str) -> None:
-    """IMG-15"""
+    """IMG-15, T-IMG-15"""
     rejected = refusal(format_text, JPEG)
     assert rejected.reason is RejectReason.FORMAT
     assert format_text in str(rejected) and "jpeg or png" in str(rejected)
@@ -110,14 +110,14 @@ def test_a_16_bit_grey_png_is_no_picture_unless_its_format_says_so() -> None:
     ["16UC1; compressedDepth", "32FC1; compressedDepth png", "16UC1; compressedDepth rvl", "png", ""],
 )
 def test_compressed_depth_is_refused_whatever_its_format_says(format_text: str) -> None:
-    """IMG-16"""
+    """IMG-16, T-IMG-15, T-IMG-16"""
     data = struct.pack("<iff", 0, 1.0, 2.0) + GREY_16_BIT
     assert refusal(format_text, data).reason is RejectReason.DEPTH
 
 
 @pytest.mark.parametrize("format_text", ["jpeg", "png", ""])
 def test_an_image_without_data_is_refused(format_text: str) -> None:
-    """IMG-17"""
+    """IMG-17, T-IMG-17"""
     assert refusal(format_text, b"").reason is RejectReason.EMPTY
 
 
@@ -213,3 +213,29 @@ def test_whatever_the_bytes_there_is_a_picture_or_a_refusal(format_text: str, da
     else:
         assert decoded.ndim == 3 and decoded.shape[2] == 3 and decoded.dtype == np.uint8
         assert decoded.shape[0] * decoded.shape[1] <= MOST
+
+
+@given(size=st.tuples(st.integers(1, 9), st.integers(1, 9)), seed=st.integers(0, 99))
+def test_a_png_is_read_back_exactly_without_its_alpha(size: tuple[int, int], seed: int) -> None:
+    """IMG-11, IMG-19"""
+    bgra = np.random.default_rng(seed).integers(0, 256, (*size, 4), np.uint8)
+    for stored in (bgra, np.ascontiguousarray(bgra[:, :, :3])):
+        np.testing.assert_array_equal(decode_compressed("png", encode("png", stored)), bgra[:, :, 2::-1])
+
+
+@given(value=st.integers(0, 65535))
+def test_16_bits_of_a_png_are_scaled_as_those_of_a_raw_image(value: int) -> None:
+    """IMG-19, IMG-20"""
+    grey = encode("png", np.full((1, 1), value, np.uint16))
+    assert decode_compressed("mono16; png compressed", grey).tolist() == [[[value // 256] * 3]]
+    colour = encode("png", np.array([[[0, 256, value]]], np.uint16))
+    assert decode_compressed("rgb16; png compressed", colour).tolist() == [[[value // 256, 1, 0]]]
+
+
+def test_a_flipped_byte_of_a_png_is_noticed() -> None:
+    """IMG-17"""
+    noise = encode("png", np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8))
+    for at in range(50, len(noise) - 16, 5):
+        damaged = bytearray(noise)
+        damaged[at] ^= 0x55
+        assert refusal("png", bytes(damaged)).reason in (RejectReason.DAMAGED, RejectReason.TRUNCATED)

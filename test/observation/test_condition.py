@@ -236,6 +236,7 @@ def test_cameras_too_far_apart_are_refused() -> None:
     ],
 )
 def test_without_the_robots_poses_there_is_no_condition_and_it_is_said_why(poses: PoseHistory, why: str) -> None:
+    """STAMP-05"""
     maker, encoder = make(layout=("position_delta",))
     assert maker.make(poses) is None and FRONT in maker.missing
     maker.see(FRONT, picture(0), NOW)
@@ -270,3 +271,52 @@ def test_a_picture_that_is_refused_leaves_the_one_before_it() -> None:
     made = maker.make(moving())
     assert made is not None and made.observed_ns == NOW - 30 * MS
     assert made.condition[0] == pytest.approx(0.2)
+
+
+def test_two_cameras_and_two_steps_are_in_the_order_of_the_training() -> None:
+    maker, encoder = make(cameras=(FRONT, WRIST), steps=2, layout=("position", "rotation_6d"))
+    # the wrist camera is 10 ms later and sends twice as often
+    for value, t_ns in ((10, NOW - PERIOD), (20, NOW)):
+        maker.see(FRONT, picture(value), t_ns)
+    for value, t_ns in ((110, NOW - PERIOD + 10 * MS), (120, NOW - PERIOD // 2 + 10 * MS), (130, NOW + 10 * MS)):
+        maker.see(WRIST, picture(value), t_ns)
+    made = maker.make(moving(end_ns=NOW + 10 * MS))
+    assert made is not None and made.observed_ns == NOW
+    np.testing.assert_allclose(made.condition[:4] * 255, [10, 20, 110, 130], atol=1e-4)
+    np.testing.assert_allclose(encoder.inputs["front"][:, 0, 0, 0] * 255, [10, 20], atol=1e-4)
+    np.testing.assert_allclose(encoder.inputs["wrist"][:, 0, 0, 0] * 255, [110, 130], atol=1e-4)
+    states = made.condition[4:].reshape(2, 9)
+    np.testing.assert_allclose(states[:, 0], [(1.0 - 0.064 - 1.0) / 2, 0.0], atol=1e-6)
+    np.testing.assert_allclose(2 * states[:, 3:] + 1, [[1, 0, 0, 0, 1, 0]] * 2, atol=1e-6)
+
+
+def test_an_image_older_than_the_robots_poses_is_skipped_and_the_next_is_used() -> None:
+    """STAMP-05"""
+    maker, encoder = make()
+    poses = moving(start_ns=NOW - 50 * MS)
+    maker.see(FRONT, picture(1), NOW - 100 * MS)
+    assert maker.make(poses) is None and encoder.runs == 0
+    maker.see(FRONT, picture(2), NOW)
+    assert maker.make(poses) is not None
+
+
+def test_after_a_camera_was_away_the_picture_before_is_not_taken_for_a_step() -> None:
+    """CAM-01, T-CAM"""
+    maker, _ = make(steps=2, layout=None)
+    maker.see(FRONT, picture(10), NOW - 3000 * MS)
+    maker.see(FRONT, picture(20), NOW)
+    made = maker.make(moving())
+    assert made is not None
+    np.testing.assert_allclose(made.condition * 255, [20, 20], atol=1e-4)
+
+
+@pytest.mark.parametrize("append_state", [True, False])
+def test_a_state_that_is_not_finite_never_reaches_the_encoder(append_state: bool) -> None:
+    maker, encoder = make(append_state=append_state, state_input="state")
+    poses = PoseHistory(4)
+    poses.push(NOW, np.array([1e300, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]))  # finite, but not as a float32
+    maker.see(FRONT, picture(0), NOW)
+    with pytest.raises(ImageRejected, match="not finite") as caught:
+        maker.make(poses)
+    assert caught.value.reason is RejectReason.NON_FINITE
+    assert encoder.runs == 0

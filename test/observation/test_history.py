@@ -121,7 +121,7 @@ def test_what_is_given_back_is_a_copy() -> None:
 
 
 def test_a_camera_that_repeats_its_picture_is_noticed_and_may_recover() -> None:
-    """CAM-01"""
+    """CAM-01, T-CAM"""
     rng = np.random.default_rng(0)
     moving = [rng.integers(0, 256, (48, 64, 3), np.uint8) for _ in range(4)]
     watch = FrozenDetector(3)
@@ -170,3 +170,73 @@ def test_images_at_the_same_instant_are_no_division_by_zero() -> None:
     rate.see(5)
     rate.see(5)
     assert rate.hz(5) > 0.0
+
+
+def test_the_rate_falls_as_soon_as_the_next_image_is_overdue() -> None:
+    """CAM-01, T-RATE"""
+    rate = RateMeter()
+    for i in range(60):
+        rate.see(i * SECOND // 30)
+    last_ns = 59 * SECOND // 30
+    assert rate.hz(last_ns + SECOND // 60) == pytest.approx(30.0)
+    overdue = [rate.hz(last_ns + t_ms * MS) for t_ms in range(50, 1100, 50)]
+    assert overdue == sorted(overdue, reverse=True)
+    assert overdue[0] < 30.0 and overdue[9] < 16.1 and overdue[-1] == 0.0
+
+
+@given(gaps_ms=st.lists(st.integers(0, 400), min_size=1, max_size=60), later_ms=st.integers(0, 2000))
+def test_the_rate_is_never_more_than_the_images_there_were(gaps_ms: list[int], later_ms: int) -> None:
+    """QOS-03"""
+    rate, times_ns = RateMeter(), []
+    for gap_ms in gaps_ms:
+        times_ns.append((times_ns[-1] if times_ns else 0) + gap_ms * MS)
+        rate.see(times_ns[-1])
+    now_ns = times_ns[-1] + later_ms * MS
+    lately = [t_ns for t_ns in times_ns if now_ns - t_ns <= SECOND]
+    assert rate.hz(now_ns) >= 0.0
+    if len(lately) > 1 and now_ns > lately[0]:
+        assert rate.hz(now_ns) <= len(lately) * SECOND / (now_ns - lately[0]) * (1 + 1e-9)
+
+
+@given(
+    steps_ms=st.lists(st.integers(1, 120), min_size=1, max_size=40),
+    capacity=st.integers(1, 12),
+    t_ms=st.integers(-60, 3000),
+)
+def test_a_time_is_answered_as_a_search_through_all_poses_would(
+    steps_ms: list[int], capacity: int, t_ms: int
+) -> None:
+    poses, known, t_ns = PoseHistory(capacity), [], 0
+    for i, step_ms in enumerate(steps_ms):
+        t_ns += step_ms * MS
+        known.append((t_ns, pose(float(i % 7))))
+        poses.push(*known[-1])
+    known = known[-capacity:]
+    t_ns = t_ms * MS
+    found = poses.at(t_ns)
+    before = [entry for entry in known if entry[0] <= t_ns]
+    after = [entry for entry in known if entry[0] >= t_ns]
+    if not before or not after:
+        end_ns, end_pose = known[0] if not before else known[-1]
+        wanted = end_pose if abs(end_ns - t_ns) <= HELD_NS else None
+    elif before[-1][0] == after[0][0]:
+        wanted = after[0][1]
+    else:
+        span_ns = after[0][0] - before[-1][0]
+        part = (t_ns - before[-1][0]) / span_ns
+        wanted = None if span_ns > LONGEST_HOLE_NS else (1 - part) * before[-1][1] + part * after[0][1]
+    if wanted is None:
+        assert found is None
+    else:
+        assert found is not None
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+@given(stretch=st.floats(0.991, 1.009))
+def test_a_quaternion_that_is_almost_of_unit_length_becomes_one(stretch: float) -> None:
+    poses, almost = PoseHistory(2), pose(1.0, 0.4)
+    almost[3:] *= stretch
+    poses.push(0, almost)
+    found = poses.at(0)
+    assert found is not None
+    np.testing.assert_allclose(found, pose(1.0, 0.4), atol=1e-12)

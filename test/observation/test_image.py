@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import array
+from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdnpu_policy.observation.compressed import decode_compressed
 from sdnpu_policy.observation.image import RawImage, decode_raw
 from sdnpu_policy.observation.rejected import ImageRejected, RejectReason
 
@@ -30,6 +33,14 @@ PIXEL_BYTES = {
     "bayer_bggr8": 1,
     "bayer_gbrg8": 1,
     "bayer_grbg8": 1,
+}
+# how a picture (H, W, 3) of RGB is written in an encoding that loses nothing
+WRITTEN = {
+    "rgb8": lambda rgb: rgb,
+    "bgr8": lambda rgb: rgb[:, :, ::-1],
+    "8UC3": lambda rgb: rgb[:, :, ::-1],
+    "rgba8": lambda rgb: np.dstack([rgb, 255 - rgb[:, :, 0]]),
+    "bgra8": lambda rgb: np.dstack([rgb[:, :, ::-1], 255 - rgb[:, :, 0]]),
 }
 DEPTH = ["16UC1", "16SC1", "32FC1", "32SC1", "64FC1"]
 
@@ -61,33 +72,33 @@ def padded(height: int = 4, width: int = 3, padding: int = 7) -> tuple[bytes, np
 
 
 def test_a_padded_row_is_cropped_not_skewed() -> None:
-    """IMG-01"""
+    """IMG-01, T-IMG-01"""
     data, picture = padded()
     np.testing.assert_array_equal(decode_raw(raw(data, height=4, width=3, step=16)), picture)
 
 
 def test_a_step_larger_than_the_row_is_accepted_and_a_smaller_one_refused() -> None:
-    """IMG-02"""
+    """IMG-02, T-IMG-02"""
     data, picture = padded()
     assert decode_raw(raw(data, height=4, width=3, step=16)).shape == picture.shape
     assert refusal(raw(data, height=4, width=3, step=8)).reason is RejectReason.STEP
 
 
 def test_a_step_of_zero_is_refused_with_its_reason() -> None:
-    """IMG-03"""
+    """IMG-03, T-IMG-03"""
     rejected = refusal(raw(padded()[0], height=4, width=3, step=0))
     assert rejected.reason is RejectReason.STEP
     assert "step is 0 (the driver left it out): at least 9 is needed" in str(rejected)
 
 
 def test_an_image_without_its_data_is_refused() -> None:
-    """IMG-04"""
+    """IMG-04, T-IMG-04"""
     rejected = refusal(raw(b"", height=200, width=200, encoding="bgr8", step=600))
     assert rejected.reason is RejectReason.SHORT
 
 
 def test_data_shorter_than_declared_is_refused() -> None:
-    """IMG-05, IMG-21"""
+    """IMG-05, IMG-21, T-IMG-05"""
     rejected = refusal(raw(b"x" * 30, height=480, width=640, step=1920))
     assert rejected.reason is RejectReason.SHORT
     assert "30 bytes" in str(rejected) and "921600" in str(rejected)
@@ -108,7 +119,7 @@ def test_more_data_than_declared_is_left_alone() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(0, 0), (480, 0), (0, 640), (-1, 3)])
 def test_an_image_without_pixels_is_refused(height: int, width: int) -> None:
-    """IMG-04"""
+    """IMG-04, T-IMG-zero"""
     assert refusal(raw(b"", height=height, width=width, step=0)).reason is RejectReason.EMPTY
 
 
@@ -119,7 +130,7 @@ def test_more_pixels_than_allowed_are_refused_before_the_data_is_touched() -> No
 
 
 def test_the_byte_order_of_16_bit_is_that_of_the_message() -> None:
-    """IMG-07"""
+    """IMG-07, T-IMG-07"""
     data = bytes([1, 0, 0, 2])
     big = decode_raw(raw(data, width=2, encoding="mono16", is_bigendian=True))
     little = decode_raw(raw(data, width=2, encoding="mono16"))
@@ -136,7 +147,7 @@ def test_16_bit_grey_is_two_bytes_a_pixel() -> None:
 
 @pytest.mark.parametrize("encoding", DEPTH)
 def test_depth_is_refused_in_plain_words(encoding: str) -> None:
-    """IMG-09"""
+    """IMG-09, T-IMG-09"""
     data = np.array([[1.0, np.nan], [0.0, 2.0]], np.float64).tobytes()
     rejected = refusal(raw(data, height=2, width=2, encoding=encoding, step=16))
     assert rejected.reason is RejectReason.DEPTH
@@ -157,7 +168,7 @@ def test_depth_is_refused_in_plain_words(encoding: str) -> None:
     ],
 )
 def test_the_declared_encoding_orders_the_colours(encoding: str, data: str, rgb: list[int]) -> None:
-    """IMG-11"""
+    """IMG-11, T-IMG-11"""
     image = raw(bytes.fromhex(data), encoding=encoding, step=len(data) // 2)
     assert decode_raw(image).tolist() == [[rgb]]
 
@@ -198,7 +209,7 @@ def test_a_bayer_pattern_too_small_to_be_interpolated_is_refused() -> None:
     assert refusal(raw(bytes(8), height=2, width=4, encoding="bayer_rggb8")).reason is RejectReason.TOO_SMALL
 
 
-@pytest.mark.parametrize("encoding", ["nv21", "h264", "", "rgb\n8", "x" * 5000])
+@pytest.mark.parametrize("encoding", ["nv21", "h264", "16UC3", "bayer_rggb16", "", "rgb\n8", "x" * 5000])
 def test_an_unknown_encoding_is_refused_in_one_line_with_those_that_are_known(encoding: str) -> None:
     """IMG-12"""
     rejected = refusal(raw(bytes(64), encoding=encoding))
@@ -207,7 +218,7 @@ def test_an_unknown_encoding_is_refused_in_one_line_with_those_that_are_known(en
 
 
 def test_alpha_is_dropped_not_blended() -> None:
-    """IMG-19"""
+    """IMG-19, T-IMG-19"""
     transparent = raw(bytes([1, 2, 3, 0]), encoding="rgba8")
     assert decode_raw(transparent).tolist() == [[[1, 2, 3]]]
 
@@ -274,3 +285,111 @@ def test_padding_never_changes_the_picture(encoding: str, size: tuple[int, int],
     tight = decode_raw(raw(content.tobytes(), height=height, width=width, encoding=encoding, step=row))
     loose = decode_raw(raw(rows.tobytes(), height=height, width=width, encoding=encoding, step=row + padding))
     np.testing.assert_array_equal(tight, loose)
+
+
+@given(
+    encoding=st.sampled_from(list(WRITTEN)),
+    size=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    padding=st.integers(0, 9),
+    seed=st.integers(0, 99),
+)
+def test_colours_are_read_back_exactly(encoding: str, size: tuple[int, int], padding: int, seed: int) -> None:
+    """IMG-01, IMG-11, IMG-19"""
+    rgb = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
+    rows = WRITTEN[encoding](rgb).reshape(size[0], -1)
+    data = np.pad(rows, ((0, 0), (0, padding)), constant_values=0xEE)
+    image = raw(data.tobytes(), height=size[0], width=size[1], encoding=encoding, step=data.shape[1])
+    np.testing.assert_array_equal(decode_raw(image), rgb)
+
+
+@given(
+    size=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    padding=st.integers(0, 5),
+    big=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_padded_16_bit_grey_is_read_in_its_byte_order(
+    size: tuple[int, int], padding: int, big: bool, seed: int
+) -> None:
+    """IMG-01, IMG-07, IMG-08, IMG-20"""
+    values = np.random.default_rng(seed).integers(0, 65536, size, np.uint16)
+    rows = values.astype(">u2" if big else "<u2").view(np.uint8)
+    data = np.pad(rows, ((0, 0), (0, padding)), constant_values=0xEE)
+    picture = decode_raw(
+        raw(
+            data.tobytes(),
+            height=size[0],
+            width=size[1],
+            encoding="mono16",
+            step=data.shape[1],
+            is_bigendian=big,
+        )
+    )
+    np.testing.assert_array_equal(picture, np.repeat((values // 256)[:, :, None], 3, axis=2))
+
+
+@given(
+    pattern=st.sampled_from(["rggb", "bggr", "gbrg", "grbg"]),
+    size=st.tuples(st.integers(3, 9), st.integers(3, 9)),
+    colour=st.tuples(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255)),
+)
+def test_a_mosaic_of_one_colour_is_that_colour(
+    pattern: str, size: tuple[int, int], colour: tuple[int, int, int]
+) -> None:
+    """IMG-12"""
+    rows, columns = np.indices(size)
+    letters = np.array(["rgb".index(letter) for letter in pattern])
+    mosaic = np.array(colour, np.uint8)[letters[2 * (rows % 2) + columns % 2]]
+    picture = decode_raw(raw(mosaic.tobytes(), height=size[0], width=size[1], encoding=f"bayer_{pattern}8"))
+    np.testing.assert_array_equal(picture, np.broadcast_to(np.array(colour, np.uint8), (*size, 3)))
+
+
+@given(luma=st.tuples(st.integers(16, 235), st.integers(16, 235)), u=st.integers(16, 240), v=st.integers(16, 240))
+def test_yuv_is_that_of_bt_601_in_both_byte_orders(luma: tuple[int, int], u: int, v: int) -> None:
+    """IMG-12"""
+    wanted = []
+    for y in luma:
+        light, blue, red = 1.164 * (y - 16), u - 128, v - 128
+        wanted.append([light + 1.596 * red, light - 0.392 * blue - 0.813 * red, light + 2.017 * blue])
+    for encoding, data in (
+        ("yuv422", [u, luma[0], v, luma[1]]),
+        ("uyvy", [u, luma[0], v, luma[1]]),
+        ("yuv422_yuy2", [luma[0], u, luma[1], v]),
+        ("yuyv", [luma[0], u, luma[1], v]),
+    ):
+        picture = decode_raw(raw(bytes(data), width=2, encoding=encoding))
+        np.testing.assert_allclose(picture[0], np.clip(wanted, 0, 255), atol=1.5)
+
+
+def test_the_frames_of_a_real_camera_are_read(shared_data: Path) -> None:
+    """IMG-11, STAMP-01: a recording whose time began at zero"""
+    path = shared_data / "bags" / "amber_soccer_goal" / "soccer_goal_12.mcap"
+    mcap = pytest.importorskip("mcap.reader")
+    zstandard = pytest.importorskip("zstandard")
+    typesys = pytest.importorskip("rosbags.typesys")
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    types = typesys.get_typestore(typesys.Stores.ROS2_JAZZY)
+    frames = []
+    with path.open("rb") as file:
+        for _, _, record in mcap.make_reader(file).iter_messages():
+            # each message is compressed by itself, which only the bag's metadata says
+            data = zstandard.ZstdDecompressor().decompress(record.data)
+            frames.append(types.deserialize_cdr(data, "sensor_msgs/msg/Image"))
+    assert [frame.header.stamp.sec for frame in frames] == [8, 8]
+    pictures = []
+    for frame in frames:
+        image = RawImage(
+            frame.height, frame.width, frame.encoding, frame.step, bool(frame.is_bigendian), frame.data
+        )
+        pictures.append(decode_raw(image))
+        assert pictures[-1].shape == (480, 640, 3)
+        np.testing.assert_array_equal(pictures[-1].ravel(), frame.data)
+    # green grass in the lower half, and almost the same of it 33 ms later
+    red, green, blue = pictures[0][320:].reshape(-1, 3).mean(axis=0)
+    assert green > 1.5 * red and green > 1.5 * blue
+    assert 0 < np.abs(pictures[0].astype(int) - pictures[1]).mean() < 20
+    bgr = pictures[0][:, :, ::-1]
+    png, jpeg = (bytes(cv2.imencode(kind, bgr)[1]) for kind in (".png", ".jpg"))
+    np.testing.assert_array_equal(decode_compressed("rgb8; png compressed", png), pictures[0])
+    assert np.abs(decode_compressed("jpeg", jpeg).astype(int) - pictures[0]).mean() < 5

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transforms3d
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -226,3 +227,127 @@ def test_the_width_is_the_manifests(part: Any) -> None:
     state = StateObservation(layout=(part, part), delta_s=0.064 if part.endswith("_delta") else None)
     found = state_vector(state, poses, 64 * MS)
     assert found is not None and found.shape == (state.width,)
+
+
+def axis_weights(kind: str, most: int, count: int) -> np.ndarray:
+    """(count, most): how much of each pixel of an axis is in each pixel of the resized one."""
+    weights, factor = np.zeros((count, most)), most / count
+    for i in range(count):
+        if kind == "nearest":
+            weights[i, min(int(i * factor), most - 1)] = 1.0
+        elif kind == "linear":
+            at = np.clip((i + 0.5) * factor - 0.5, 0, most - 1)
+            low = int(at)
+            weights[i, low] += 1.0 - (at - low)
+            weights[i, min(low + 1, most - 1)] += at - low
+        else:
+            for j in range(most):
+                weights[i, j] = max(0.0, min((i + 1) * factor, j + 1) - max(i * factor, j)) / factor
+    return weights
+
+
+def slowly(rgb: np.ndarray, camera: Camera, statistics: Normalizer) -> np.ndarray:
+    """What the manifest says of a camera, pixel by pixel in float64."""
+
+    def centre(high: int, wide: int) -> np.ndarray:
+        top, left = round((rgb.shape[0] - high) / 2), round((rgb.shape[1] - wide) / 2)
+        return np.array([[rgb[top + i, left + j] for j in range(wide)] for i in range(high)])
+
+    if camera.crop == "center_square":
+        rgb = centre(min(rgb.shape[:2]), min(rgb.shape[:2]))
+    elif isinstance(camera.crop, CropSize):
+        rgb = centre(camera.crop.height, camera.crop.width)
+    if camera.resize == "cover":
+        factor = max(camera.height / rgb.shape[0], camera.width / rgb.shape[1])
+        rgb = centre(
+            *(
+                min(max(round(side / factor), 1), most)
+                for side, most in zip((camera.height, camera.width), rgb.shape[:2], strict=True)
+            )
+        )
+    down, across = (
+        axis_weights(camera.interpolation, most, count)
+        for most, count in zip(rgb.shape[:2], (camera.height, camera.width), strict=True)
+    )
+    small = np.einsum("yi,ijc,xj->cyx", down, rgb.astype(float), across)
+    if camera.color_order == "bgr":
+        small = small[::-1]
+    return np.asarray(statistics.normalize(small / 255.0))
+
+
+@given(
+    wanted=st.tuples(st.integers(1, 8), st.integers(1, 8)),
+    more=st.tuples(st.integers(0, 20), st.integers(0, 20)),
+    cropped=st.sampled_from(["none", "center_square", "size"]),
+    resize=st.sampled_from(["stretch", "cover"]),
+    interpolation=st.sampled_from(["area", "linear", "nearest"]),
+    color_order=st.sampled_from(["rgb", "bgr"]),
+    seed=st.integers(0, 99),
+)
+def test_a_camera_transform_equals_the_slow_one(
+    wanted: tuple[int, int],
+    more: tuple[int, int],
+    cropped: str,
+    resize: Any,
+    interpolation: Any,
+    color_order: Any,
+    seed: int,
+) -> None:
+    """IMG-11"""
+    # area enlarges by another rule, so the picture is at least as large as the tensor, with and without the crop
+    least = max(wanted)
+    size = (least + more[0], least + more[1])
+    crop: Any = CropSize(height=size[0] - more[0] // 2, width=size[1]) if cropped == "size" else cropped
+    camera = Camera(
+        height=wanted[0],
+        width=wanted[1],
+        crop=crop,
+        resize=resize,
+        interpolation=interpolation,
+        color_order=color_order,
+    )
+    statistics = normalizer(scale=[0.5, 0.25, 2.0], offset=[0.1, 0.2, 0.3])
+    rgb = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
+    out = np.full((3, *wanted), np.nan, np.float32)
+    CameraTransform(camera, statistics).into(rgb, out)
+    off = np.abs(out - slowly(rgb, camera, statistics)) * statistics.scale * 255.0
+    assert off.max() < 1.01, "more than the rounding to 8 bits"
+
+
+@given(
+    parts=st.lists(st.sampled_from(sorted(STATE_PART_WIDTHS)), min_size=1, max_size=8),
+    rows=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_each_part_of_the_state_is_that_of_transforms3d(parts: list[Any], rows: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    poses, at = PoseHistory(4), []
+    for t_ns in (0, 64 * MS):
+        rotation = rng.normal(size=4)
+        at.append(np.array([*rng.normal(size=3), *(rotation / np.linalg.norm(rotation))]))
+        poses.push(t_ns, at[-1])
+
+    def part(name: str, pose: np.ndarray) -> np.ndarray:
+        wxyz = pose[[6, 3, 4, 5]]
+        if name == "position":
+            return pose[:3]
+        if name == "quaternion":
+            return np.sign(wxyz[0]) * pose[3:]
+        if name == "rotvec":
+            axis, angle = transforms3d.quaternions.quat2axangle(wxyz)
+            return np.asarray(axis * (angle if angle <= np.pi else angle - 2 * np.pi))
+        matrix = transforms3d.quaternions.quat2mat(wxyz)
+        return np.asarray((matrix if rows else matrix.T)[:2].ravel())
+
+    wanted = [
+        part(name.removesuffix("_delta"), at[1]) - part(name.removesuffix("_delta"), at[0])
+        if name.endswith("_delta")
+        else part(name, at[1])
+        for name in parts
+    ]
+    state = StateObservation(
+        layout=tuple(parts),
+        delta_s=0.064 if any(name.endswith("_delta") for name in parts) else None,
+        rotation_6d_layout="rows" if rows else "columns",
+    )
+    np.testing.assert_allclose(state_vector(state, poses, 64 * MS), np.concatenate(wanted), atol=1e-9)

@@ -42,7 +42,7 @@ def test_the_age_is_the_time_since_the_stamp() -> None:
 
 @pytest.mark.parametrize("now_ns", [0, 1, NOW])
 def test_a_stamp_of_zero_is_no_time_and_has_no_age(now_ns: int) -> None:
-    """STAMP-01"""
+    """STAMP-01, T-STAMP"""
     assert check_stamp(0, 0, now_ns, LIMITS) is None
     assert StampWatch(LIMITS).check(0, 0, now_ns) is None
 
@@ -67,7 +67,7 @@ def test_images_wait_for_the_start_of_a_simulations_clock() -> None:
 
 
 def test_skew_beyond_the_limits_is_refused_both_ways_and_told() -> None:
-    """STAMP-02"""
+    """STAMP-02, T-STAMP"""
     assert reason_at(NOW + 5 * SECOND) is RejectReason.FUTURE
     assert reason_at(NOW - 5 * SECOND) is RejectReason.STALE
     watch = StampWatch(LIMITS)
@@ -84,22 +84,26 @@ def test_a_stamp_a_little_in_the_future_has_age_zero() -> None:
 
 
 @pytest.mark.parametrize(("sec", "nanosec"), [(5, SECOND), (5, -1), (-1, 0), (0, 2**32 - 1)])
-def test_what_is_no_time_is_refused(sec: int, nanosec: int) -> None:
-    """STAMP-02"""
+def test_what_is_no_time_is_refused_and_no_skew(sec: int, nanosec: int) -> None:
+    """STAMP-02, T-STAMP"""
+    watch = StampWatch(LIMITS)
+    assert see(watch, NOW) is None
     with pytest.raises(ImageRejected) as caught:
-        StampWatch(LIMITS).check(sec, nanosec, NOW)
+        watch.check(sec, nanosec, NOW)
     assert caught.value.reason is RejectReason.STAMP
+    assert watch.skew_ms == 5.0
+    assert see(watch, NOW + FRAME) is None
 
 
 def test_one_stamp_that_goes_back_is_dropped_and_the_next_is_used() -> None:
-    """STAMP-02"""
+    """STAMP-02, T-STAMP"""
     watch = StampWatch(LIMITS)
     times = [NOW, NOW + 33 * MS, NOW + 23 * MS, NOW + 56 * MS]
     assert [see(watch, t, NOW + 60 * MS) for t in times] == [None, None, RejectReason.BACKWARDS, None]
 
 
 def test_a_repeated_stamp_is_dropped_however_often_it_comes() -> None:
-    """STAMP-02"""
+    """STAMP-02, T-STAMP"""
     watch = StampWatch(LIMITS)
     assert see(watch, NOW) is None
     assert {see(watch, NOW) for _ in range(3 * STEADY_AGAIN)} == {RejectReason.BACKWARDS}
@@ -107,7 +111,7 @@ def test_a_repeated_stamp_is_dropped_however_often_it_comes() -> None:
 
 @pytest.mark.parametrize("jump", [-HOUR, HOUR])
 def test_a_single_jump_of_an_hour_locks_nothing(jump: int) -> None:
-    """STAMP-02"""
+    """STAMP-02, T-STAMP"""
     watch = StampWatch(LIMITS)
     assert see(watch, NOW) is None
     assert see(watch, NOW + FRAME + jump, NOW + FRAME) in (RejectReason.STALE, RejectReason.FUTURE)
@@ -176,3 +180,22 @@ def test_no_accepted_stamp_is_beyond_the_limits(steps: list[int]) -> None:
         stamp_ns = now_ns + step * MS
         if see(watch, stamp_ns, now_ns) is None:
             assert -LIMITS.max_future_ms * MS <= now_ns - stamp_ns <= LIMITS.max_age_ms * MS
+
+
+@given(
+    sec=st.integers(-(2**31), 2**31 - 1),
+    nanosec=st.integers(0, 2**32 - 1),
+    now_ns=st.just(0) | st.integers(0, 2**62),
+)
+def test_whatever_the_stamp_it_has_an_age_within_the_limits_or_is_refused(
+    sec: int, nanosec: int, now_ns: int
+) -> None:
+    """STAMP-01, STAMP-02"""
+    watch = StampWatch(LIMITS)
+    for _ in range(2):
+        try:
+            age_ns = watch.check(sec, nanosec, now_ns)
+        except ImageRejected as rejected:
+            assert isinstance(rejected.reason, RejectReason)
+        else:
+            assert age_ns is None if sec == nanosec == 0 else 0 <= age_ns <= LIMITS.max_age_ms * MS
