@@ -25,7 +25,7 @@ demo: $(VENV)/ready
 	$(RUN) $(BIN)/sdnpu demo $(ARGS)
 
 test: $(VENV)/ready lint
-	$(RUN) ROS_PYTHON_CHECK_FIELDS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(ARGS)
+	$(RUN) ROS_PYTHON_CHECK_FIELDS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q $(ARGS)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -69,7 +69,6 @@ setup(
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.11",
-            "types-PyYAML",
             "onnx>=1.16",  # small networks made by the tests
             "psutil>=5.9",  # who lives, who died
             "ur-analytic-ik>=0.1; platform_machine == 'x86_64'",  # a second opinion on the kinematics

@@ -6,24 +6,30 @@ Beside its own arguments it takes all those of policy.launch.py.
 """
 
 import os
+import signal
 from pathlib import Path
 
 from launch import LaunchDescription
 from launch.actions import (
     DeclareLaunchArgument,
+    EmitEvent,
     ExecuteProcess,
     IncludeLaunchDescription,
     OpaqueFunction,
+    RegisterEventHandler,
     SetEnvironmentVariable,
     SetLaunchConfiguration,
 )
+from launch.event_handlers import OnProcessExit
+from launch.events import Shutdown, matches_action
+from launch.events.process import SignalProcess
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import Node
+from launch_ros.actions import LifecycleNode, Node
 from launch_ros.substitutions import ExecutableInPackage
 
 from sdnpu_policy.share import share_path
-from sdnpu_policy.tools.cell_processes import mock_hardware
+from sdnpu_policy.tools.cell_processes import POLICY_NODE, mock_hardware
 
 ARGUMENTS = {
     "use_mock_hardware": ("false", "start the simulated UR5e controller and camera too"),
@@ -64,26 +70,46 @@ def start_mock_hardware(context):
         use_sim_time=argument("use_sim_time").lower() == "true",
         log_level=argument("log_level"),
     )
-    return [
-        # no Node: it speaks no ROS and knows no --ros-args
-        ExecuteProcess(
-            cmd=[
-                ExecutableInPackage(package="sdnpu_policy", executable=controller.executable),
-                *controller.arguments,
+    # No Node: it speaks no ROS and knows no --ros-args. In a session of its own (setsid) it does not hear Ctrl-C,
+    # as a robot would not: the policy node releases the arm first, and then it is told.
+    controller_process = ExecuteProcess(
+        cmd=[
+            "setsid",
+            ExecutableInPackage(package="sdnpu_policy", executable=controller.executable),
+            *controller.arguments,
+        ],
+        name=controller.executable,
+        output="screen",
+        sigterm_timeout="20",
+    )
+    end_with_policy_node = RegisterEventHandler(
+        OnProcessExit(
+            target_action=is_policy_node,
+            on_exit=[
+                EmitEvent(
+                    event=SignalProcess(
+                        signal_number=signal.SIGINT, process_matcher=matches_action(controller_process)
+                    )
+                ),
+                EmitEvent(event=Shutdown(reason="the policy node has ended")),
             ],
-            output="screen",
-        ),
-        Node(
-            package="sdnpu_policy",
-            executable=camera.executable,
-            name=camera.ros_name,
-            namespace=camera.namespace,
-            parameters=[camera.parameters],
-            remappings=list(camera.remappings),
-            ros_arguments=["--log-level", camera.log_level],
-            output="screen",
-        ),
-    ]
+        )
+    )
+    camera_node = Node(
+        package="sdnpu_policy",
+        executable=camera.executable,
+        name=camera.ros_name,
+        namespace=camera.namespace,
+        parameters=[camera.parameters],
+        remappings=list(camera.remappings),
+        ros_arguments=["--log-level", camera.log_level],
+        output="screen",
+    )
+    return [end_with_policy_node, controller_process, camera_node]
+
+
+def is_policy_node(action):
+    return isinstance(action, LifecycleNode) and action.node_name.rpartition("/")[2] == POLICY_NODE
 
 
 def generate_launch_description():

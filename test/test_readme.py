@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("rclpy")
 
-from sdnpu_policy.ros.parameters import PARAMETERS, Spec  # noqa: E402
+from sdnpu_policy.ros.parameters import PARAMETERS, Spec
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -22,7 +22,9 @@ def row(name: str, spec: Spec) -> str:
 
 
 def table() -> str:
-    return "\n".join(["| parameter | default | range | |", "|-|-|-|-|", *(row(n, s) for n, s in PARAMETERS.items())])
+    return "\n".join(
+        ["| parameter | default | range | |", "|-|-|-|-|", *(row(n, s) for n, s in PARAMETERS.items())]
+    )
 
 
 def test_the_readme_has_every_parameter_with_its_default_range_and_text() -> None:

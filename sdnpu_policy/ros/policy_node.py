@@ -62,6 +62,16 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]  # rclpy has no type info
         self._refused_poses = 0
         self._last_error = ""
 
+    def _LifecycleNodeMixin__on_change_state(self, request: Any, response: Any) -> Any:
+        """Refuse a transition that the present state does not have. In Jazzy it escapes as an exception instead, which
+        ends the node and leaves the caller without an answer."""
+        try:
+            return super()._LifecycleNodeMixin__on_change_state(request, response)
+        except rclpy._rclpy_pybind11.RCLError as error:
+            self.get_logger().warning(f"transition refused: {str(error).splitlines()[0]}")
+            response.success = False
+            return response
+
     # Transitions. rclpy swallows exceptions in them without a word, so each is caught, logged and refused here.
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:

@@ -135,9 +135,7 @@ class Remote:
             return ""
         return next((str(pair.value) for pair in self.status.values if pair.key == "state"), "")
 
-    def _call(
-        self, kind: Any, name: str, request: Any, timeout_s: float, ask_again_s: float | None = None
-    ) -> Any:
+    def _call(self, kind: Any, name: str, request: Any, timeout_s: float, ask_again_s: float | None = None) -> Any:
         """The answer of a service. A killed server is believed to be there for a while yet, and a request sent to it
         is lost: with ``ask_again_s`` it is sent again that often."""
         client = self._node.create_client(kind, name)

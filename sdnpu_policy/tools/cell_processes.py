@@ -9,6 +9,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sdnpu_policy.share import share_path
 
@@ -27,7 +28,7 @@ class ProcessSpec:
     """Node name; None for a process without ROS."""
     arguments: tuple[str, ...] = ()
     parameter_files: tuple[Path, ...] = ()
-    parameters: dict[str, str | float | int | bool] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
     remappings: tuple[tuple[str, str], ...] = ()
     namespace: str = ""
     log_level: str = ""
@@ -63,7 +64,7 @@ def policy_process(
     namespace: str = "",
     params_file: str = "",
     log_level: str = "",
-    parameters: dict[str, str | float | int | bool] | None = None,
+    parameters: dict[str, Any] | None = None,
 ) -> ProcessSpec:
     """The policy node (it starts its perception and arm processes by itself)."""
     return ProcessSpec(

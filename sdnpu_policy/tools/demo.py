@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+import yaml
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -73,11 +74,11 @@ def demo(
 
 def _parameters(
     provider: str, policy: str, late: str, on_late: str, steps_per_tick: int, seed: int, given: list[str]
-) -> dict[str, str | float | int | bool]:
+) -> dict[str, Any]:
     for name, value, choices in (("provider", provider, PROVIDERS), ("on-late", on_late, ON_LATE)):
         if value not in choices:
             raise SdnpuError(f"--{name} is '{value}': one of {', '.join(choices)} is needed")
-    parameters: dict[str, str | float | int | bool] = {
+    parameters: dict[str, Any] = {
         "provider": provider,
         "policy": policy if policy == "reference" else str(Path(policy).resolve()),
         "on_late": on_late,
@@ -90,7 +91,10 @@ def _parameters(
         name, equals, value = item.partition("=")
         if not equals:
             raise SdnpuError(f"--param is '{item}': NAME=VALUE is needed")
-        parameters[name] = value
+        try:
+            parameters[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise SdnpuError(f"--param is '{item}': VALUE is needed as in a parameter file") from None
     return parameters
 
 

@@ -41,7 +41,7 @@ class CellOptions:
     """Loopback address of the simulated controller; empty: the first that is free."""
     log_directory: Path | None = None
     """Where each process's output goes; None: to this process's own."""
-    parameters: dict[str, str | float | int | bool] | None = None
+    parameters: dict[str, Any] | None = None
     """Of the policy node, over the shipped parameter files."""
     params_file: str = ""
 

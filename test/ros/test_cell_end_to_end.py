@@ -1,4 +1,4 @@
-"""The whole cell, for real: DDS, sockets, ur_rtde, the simulated controller. The arm is judged by the controller's record.
+"""The whole cell, for real: DDS, sockets, ur_rtde, the simulated controller, whose record judges the arm.
 
 Each test has its own ROS domain and loopback address. How fast things go is the benchmarks' matter; here it counts
 that they happen, and that the arm keeps its limits meanwhile.
@@ -20,10 +20,12 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("rtde_control")
 
-from sdnpu_policy.errors import SdnpuError  # noqa: E402
-from sdnpu_policy.ros.parameters import PARAMETERS  # noqa: E402
-from sdnpu_policy.sim.cell import make_scene  # noqa: E402
-from sdnpu_policy.tools.demo_cell import CellOptions, DemoCell  # noqa: E402
+from sdnpu_policy.errors import SdnpuError
+from sdnpu_policy.ros.parameters import PARAMETERS
+from sdnpu_policy.sim.cell import make_scene
+from sdnpu_policy.tools.demo_cell import CellOptions, DemoCell
+
+pytestmark = pytest.mark.xdist_group("cell")  # one cell at a time: it takes most of two cores
 
 SPEED = float(str(PARAMETERS["arm_max_speed_m_s"].default))
 ACCELERATION = float(str(PARAMETERS["arm_max_acceleration_m_s2"].default))
@@ -31,13 +33,13 @@ WAIT_S = 20.0
 
 
 @pytest.fixture
-def start(
-    ros_domain_id: int, loopback: str, tmp_path: Path
-) -> Iterator[Callable[..., DemoCell]]:
+def start(ros_domain_id: int, loopback: str, tmp_path: Path) -> Iterator[Callable[..., DemoCell]]:
     """Starts a cell with parameters of the policy node; ends it after the test."""
     cells: list[DemoCell] = []
 
     def make(**parameters: Any) -> DemoCell:
+        # no real-time priority: beside other tests it would starve what stands for the rest of the world
+        parameters = {"realtime_priority": 0, **parameters}
         options = CellOptions(address=loopback, log_directory=tmp_path / "log", parameters=parameters)
         cells.append(DemoCell(options).__enter__())
         return cells[-1]
@@ -173,8 +175,8 @@ def test_an_invalid_transition_is_refused_and_the_node_lives(start: Any) -> None
     ("parameters", "named"),
     [
         ({"policy": "/nowhere"}, "/nowhere"),
-        ({"image_topics": '["a", "b"]'}, "image_topics"),
-        ({"provider_options": '["no_such_option=1"]'}, "no_such_option"),
+        ({"image_topics": ["a", "b"]}, "image_topics"),
+        ({"provider_options": ["no_such_option=1"]}, "no_such_option"),
         ({"step_deadline_ms": 10.0, "tick_ms": 4.0}, "step_deadline_ms"),
     ],
 )

@@ -82,7 +82,7 @@ def test_options_are_read_as_name_and_value() -> None:
 
 
 def test_an_option_without_a_value_is_refused() -> None:
-    with pytest.raises(SdnpuError, match="provider_options.*NAME=VALUE"):
+    with pytest.raises(SdnpuError, match=r"provider_options.*NAME=VALUE"):
         parse_options("provider_options", ["burst"])
 
 
