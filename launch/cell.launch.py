@@ -72,7 +72,7 @@ def start_mock_hardware(context):
     )
     # No Node: it speaks no ROS and knows no --ros-args. In a session of its own (setsid) it does not hear Ctrl-C,
     # as a robot would not: the policy node releases the arm first, and then it is told.
-    controller_process = ExecuteProcess(
+    process = ExecuteProcess(
         cmd=[
             "setsid",
             ExecutableInPackage(package="sdnpu_policy", executable=controller.executable),
@@ -82,19 +82,15 @@ def start_mock_hardware(context):
         output="screen",
         sigterm_timeout="20",
     )
-    end_with_policy_node = RegisterEventHandler(
-        OnProcessExit(
-            target_action=is_policy_node,
-            on_exit=[
-                EmitEvent(
-                    event=SignalProcess(
-                        signal_number=signal.SIGINT, process_matcher=matches_action(controller_process)
-                    )
-                ),
-                EmitEvent(event=Shutdown(reason="the policy node has ended")),
-            ],
-        )
-    )
+
+    def end(_event, context):
+        told = [
+            EmitEvent(event=SignalProcess(signal_number=signal.SIGINT, process_matcher=matches_action(process)))
+        ]
+        if not context.is_shutdown:
+            told.append(EmitEvent(event=Shutdown(reason="the policy node has ended")))
+        return told
+
     camera_node = Node(
         package="sdnpu_policy",
         executable=camera.executable,
@@ -105,7 +101,8 @@ def start_mock_hardware(context):
         ros_arguments=["--log-level", camera.log_level],
         output="screen",
     )
-    return [end_with_policy_node, controller_process, camera_node]
+    end_with_policy_node = RegisterEventHandler(OnProcessExit(target_action=is_policy_node, on_exit=end))
+    return [end_with_policy_node, process, camera_node]
 
 
 def is_policy_node(action):
