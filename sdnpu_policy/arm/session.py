@@ -6,6 +6,7 @@ the next; a longer gap in time does not become a jump in space, the setpoint is 
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable
 
@@ -28,6 +29,10 @@ _MOST_STEPS = 3
 """Periods' way that a cycle may make at once, when one or two were missed; more would be a jump."""
 _TELL_NS = 20 * MS
 """How long a refused servo call may wait for the controller to say why."""
+_REST_M_S, _REST_RAD_S = 0.003, 0.02
+"""A tool slower than this is at rest."""
+_REST_WITHIN_NS = 500 * MS
+"""An arm that is not at rest so long after its setpoint is let go all the same."""
 
 
 class Session:
@@ -67,6 +72,7 @@ class Session:
         self._posted_status = ArmStatus.STARTING
         self._target: Floats | None = None
         self._leaving = False
+        self._stands_since_ns = 0
         self._steps = 1
         self._watchdog_ns = round(SECOND / settings.watchdog_hz)
         self._began_ns = 0
@@ -98,8 +104,11 @@ class Session:
                         return None
         except Exception as error:
             fault = Fault(ArmFault.INTERNAL, f"the arm process failed: {type(error).__name__}: {error}")
+            self._reporter.fault(fault, reading)
             # What computes setpoints may be what failed, so the robot has to do the braking.
+            signal.setitimer(signal.ITIMER_REAL, _HUNG_S)
             self._link.servo_stop()
+            return fault
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         self._reporter.fault(fault, reading)
@@ -177,12 +186,30 @@ class Session:
         if not self._link.servo(setpoint.pose):
             return self._why_refused(setpoint)
         self._target, self._status = setpoint.pose, setpoint.status
-        if setpoint.status == ArmStatus.STANDING and streamer.mode in (TargetMode.RELEASE, TargetMode.SHUT_DOWN):
-            # The arm itself comes to rest somewhat later; servoStop slows it down for what is left.
+        if setpoint.status == ArmStatus.STANDING and self._may_let_go(due_ns, reading):
             if not self._link.servo_stop():
                 return self._why_refused(setpoint)
             self._status = ArmStatus.READY
+            self._stands_since_ns = 0
         return None
+
+    def _may_let_go(self, now_ns: int, reading: Reading) -> bool:
+        """The servo motion is to end, and may end now.
+
+        To be released the arm is let come to rest first, behind the setpoint by the servo's lag: servoStop would
+        slow it down for what is left, but takes its time without a write to the robot, whose watchdog might expire.
+        When this process is to leave that does not matter, and servoStop is faster.
+        """
+        mode = self._streamer.mode
+        if mode == TargetMode.SHUT_DOWN:
+            return True
+        if mode != TargetMode.RELEASE:
+            self._stands_since_ns = 0
+            return False
+        self._stands_since_ns = self._stands_since_ns or now_ns
+        vx, vy, vz, wx, wy, wz = reading.twist
+        at_rest = math.hypot(vx, vy, vz) < _REST_M_S and math.hypot(wx, wy, wz) < _REST_RAD_S
+        return at_rest or now_ns - self._stands_since_ns > _REST_WITHIN_NS
 
     def _why_refused(self, setpoint: Setpoint) -> Fault:
         """The robot's program does not take targets any more: what the controller says of that."""
