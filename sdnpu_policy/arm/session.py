@@ -186,8 +186,11 @@ class Session:
         if not self._link.servo(setpoint.pose):
             return self._why_refused(setpoint)
         self._target, self._status = setpoint.pose, setpoint.status
-        if setpoint.status == ArmStatus.STANDING and self._may_let_go(due_ns, reading):
-            if not self._link.servo_stop():
+        if setpoint.status != ArmStatus.STANDING:
+            self._stands_since_ns = 0
+        elif self._may_let_go(due_ns, reading):
+            # When this process is to leave, a program that has ended already is as good.
+            if not self._link.servo_stop() and not self._leaving:
                 return self._why_refused(setpoint)
             self._status = ArmStatus.READY
             self._stands_since_ns = 0

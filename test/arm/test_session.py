@@ -33,6 +33,7 @@ class Robot:
     change: dict[str, int] = field(default_factory=dict)
     takes_targets: bool = True
     crash: Exception | None = None
+    stops: bool = True
 
     def read(self) -> Reading | None:
         time_s = self.clock.now_ns() / 1e9 if self.frozen_s is None else self.frozen_s
@@ -51,7 +52,7 @@ class Robot:
 
     def servo_stop(self) -> bool:
         self.calls.append("servo_stop")
-        return True
+        return self.stops
 
 
 class Cell:
@@ -259,3 +260,12 @@ def test_a_program_that_the_robots_watchdog_stopped_is_told_as_a_late_process(ce
     assert fault is not None
     assert fault.code == ArmFault.PROGRAM_STOPPED
     assert "was not run for 130 ms" in fault.text
+
+
+def test_asked_to_leave_it_does_not_mind_a_program_that_has_ended_by_then(cell: Cell) -> None:
+    def script(cycle: int) -> None:
+        cell.stream(cycle)
+        cell.asked_to_stop, cell.robot.stops = cycle >= 100, False
+
+    assert cell.run(script) is None
+    assert cell.robot.calls[-1] == "servo_stop"
