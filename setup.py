@@ -57,6 +57,7 @@ setup(
             "ros-jazzy-geometry-msgs",
             "ros-jazzy-nav-msgs",
             "ros-jazzy-diagnostic-msgs",
+            "ros-jazzy-std-msgs",
             "ros-jazzy-std-srvs",
             "ros-jazzy-trajectory-msgs",
         ],
@@ -65,6 +66,7 @@ setup(
         "sim": ["matplotlib>=3.8"],  # pictures of the demo's report
         "test": [
             "pytest>=8",
+            "setuptools>=70.1",  # the tests build the package; from there on without `wheel`
             "pytest-xdist>=3.5",
             "hypothesis>=6.100",
             "ruff>=0.9",

@@ -194,7 +194,12 @@ class ControlLoop:
         if count < len(chunk.times_ns):
             chunk = Chunk(chunk.times_ns[:count], chunk.poses[:count], chunk.observed_ns, chunk.observed_pose)
         if not self._following or (self.ladder.state == State.HOLD and self.envelope.standing):
-            self._start_from_where_the_arm_is(now_ns)
+            robot = self._robot
+            if robot is None or not self._is_fresh(robot, now_ns):
+                self.refused_chunks += 1
+                self.last_stitch = "there is no fresh robot state to start from"
+                return math.nan
+            self._start_from(robot.pose, now_ns)
         due_ns = self._path.due_ns(now_ns)
         stitch = self.plan.stitch(chunk, due_ns, followed_ns=self._path.plan_ns(now_ns))
         if not stitch.accepted:
@@ -204,14 +209,14 @@ class ControlLoop:
         self._path.resync(now_ns)
         return stitch.jump_m
 
-    def _start_from_where_the_arm_is(self, now_ns: int) -> None:
-        robot = self._robot
-        if robot is None:
-            return
+    def _is_fresh(self, robot: RobotView, now_ns: int) -> bool:
+        return (now_ns - robot.stamp_ns) / MS <= self.ladder_settings.robot_max_age_ms
+
+    def _start_from(self, measured_pose: NDArray[np.float64], now_ns: int) -> None:
         # Standing or released, the arm may be elsewhere than it was told: moved by another, or behind a slider at 0.
-        self.envelope.reset(robot.pose)
+        self.envelope.reset(measured_pose)
         self._following = True
-        self.plan.start_from(robot.pose, self._path.due_ns(now_ns))
+        self.plan.start_from(measured_pose, self._path.due_ns(now_ns))
         self._path.restart(now_ns)
         self._path_twist = [0.0] * 6
 
@@ -262,7 +267,7 @@ class ControlLoop:
         now_ns = self._clock.now_ns()
         state = self.ladder.state
         if not self._following:
-            if state == State.STOPPED or self._paused:
+            if state == State.STOPPED or self._paused or not self._is_fresh(robot, now_ns):
                 return None
             self.envelope.reset(robot.pose)
             self._following = True

@@ -157,6 +157,7 @@ def perception_settings(values: dict[str, Any], bundle: Bundle, topics: list[str
         "max_age_ms": values["image_max_age_ms"],
         "max_future_ms": values["image_max_future_ms"],
         "max_pixels": values["image_max_pixels"],
+        "frozen_after": values["image_frozen_after"],
     }
 
 

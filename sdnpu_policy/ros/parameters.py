@@ -97,6 +97,9 @@ PARAMETERS: dict[str, Spec] = {
     ),
     "image_max_age_ms": Spec(200.0, "an image whose stamp is older is refused", 1.0, 10000.0),
     "image_max_future_ms": Spec(50.0, "an image whose stamp is further in the future is refused", 0.0, 10000.0),
+    "image_frozen_after": Spec(
+        5, "repeats of one picture with new stamps after which the camera counts as stuck; 0: never", 0, 1000
+    ),
     "image_max_pixels": Spec(4_000_000, "a compressed image that declares more pixels is refused", 1, 100_000_000),
     # the robot
     "output": Spec(
@@ -114,7 +117,7 @@ PARAMETERS: dict[str, Spec] = {
     "arm_max_angular_acceleration_rad_s2": Spec(25.0, "the 500 Hz stream's own limit", 0.01, 500.0),
     "arm_max_angular_jerk_rad_s3": Spec(1000.0, "the 500 Hz stream's own limit", 1.0, 50000.0),
     "arm_target_timeout_ms": Spec(60.0, "the arm process brakes when no target came for this long", 8.0, 1000.0),
-    "robot_watchdog_hz": Spec(10.0, "the robot stops by itself when writes come less often", 2.0, 100.0),
+    "robot_watchdog_hz": Spec(5.0, "the robot stops by itself when writes come less often", 2.0, 100.0),
     "connect_timeout_s": Spec(10.0, "time to connect to the robot", 1.0, 60.0),
 }
 

@@ -46,8 +46,6 @@ from sdnpu_policy.ros.qos import SENSOR_LATEST
 POSE_HISTORY = 2048
 """Robot poses kept: four seconds at 500 Hz."""
 STATUS_PERIOD_NS = 100 * MS
-FROZEN_AFTER = 5
-"""Images with the same content in a row before they count as no images."""
 
 
 class Perception:
@@ -74,7 +72,7 @@ class Perception:
         self._max_pixels = settings["max_pixels"]
         limits = StampLimits(max_age_ms=settings["max_age_ms"], max_future_ms=settings["max_future_ms"])
         self._stamps = [StampWatch(limits) for _ in self.features]
-        self._frozen = [FrozenDetector(FROZEN_AFTER) for _ in self.features]
+        self._frozen = [FrozenDetector(settings["frozen_after"]) for _ in self.features]
         self._rate = RateMeter()
         self._times = DurationRing(1024)
         self._newest_ns: int | None = None
@@ -100,7 +98,7 @@ class Perception:
                 self.status["frozen"] += 1
                 raise ImageRejected(
                     RejectReason.FROZEN,
-                    f"the camera repeats one picture: {FROZEN_AFTER + 1} times or more in a row",
+                    "the camera repeats one picture with new stamps (parameter 'image_frozen_after')",
                 )
             self._rate.see(received_ns)
             self._newest_ns = observed_ns

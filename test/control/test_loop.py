@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sdnpu_policy.clock import MS
@@ -263,6 +263,8 @@ EVENTS = st.sampled_from(
 
 
 @settings(max_examples=30)
+@example(events=[("no robot", 50)])
+@example(events=[("no robot", 30), ("no images", 60), ("images", 60), ("robot", 60)])
 @given(events=st.lists(st.tuples(EVENTS, st.integers(1, 60)), min_size=1, max_size=25))
 def test_whatever_happens_the_targets_keep_the_limits_and_never_jump(events: list[tuple[str, int]]) -> None:
     cell = VirtualCell()
