@@ -43,7 +43,6 @@ setup(
         "opencv-python-headless>=4.8",  # headless: the other build needs libGL
         "pydantic>=2.5",  # the bundle's schema
         "pyyaml>=6.0",
-        "transforms3d>=0.4.1",
         "ur-rtde>=1.6.0",
         "ruckig>=0.12",  # jerk-limited stream
         "typer>=0.12",
@@ -59,7 +58,6 @@ setup(
             "ros-jazzy-diagnostic-msgs",
             "ros-jazzy-std-msgs",
             "ros-jazzy-std-srvs",
-            "ros-jazzy-trajectory-msgs",
         ],
         "qnn": ["onnxruntime-qnn>=2.3"],
         "openvino": ["openvino>=2025.0"],
@@ -71,6 +69,7 @@ setup(
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.11",
+            "transforms3d>=0.4.1",  # a second opinion on the pose algebra
             "onnx>=1.16",  # small networks made by the tests
             "psutil>=5.9",  # who lives, who died
             "ur-analytic-ik>=0.1; platform_machine == 'x86_64'",  # a second opinion on the kinematics
