@@ -151,17 +151,17 @@ class ControlLoop:
             start_ns: now, at the start of the tick.
             offered: the newest condition, when it has not been used yet.
             robot: the newest state of the robot; None when there never was one.
-            due_ns: when the tick was to start, for the log.
+            due_ns: when the tick was to start.
         """
         self._robot = robot
         if offered is not None:
             self._offer = offered
             self._newest_image_ns = offered.observed_ns
         sliced = self._denoise(start_ns)
-        jump_m = self._stitch(sliced.chunk, start_ns) if sliced.chunk is not None else math.nan
+        jump_m = self._stitch(sliced.chunk, due_ns) if sliced.chunk is not None else math.nan
         self._step_ladder(sliced, jump_m)
-        limited = self._move()
-        command = self._command(limited)
+        limited = self._move(due_ns)
+        command = self._command(limited, due_ns)
         self._write_log(start_ns, due_ns, sliced, jump_m, limited)
         return command
 
@@ -259,12 +259,13 @@ class ControlLoop:
             self.denoiser.drop()
             self.plan.clear()
 
-    def _move(self) -> Limited | None:
+    def _move(self, now_ns: int) -> Limited | None:
+        """The target of this tick. ``now_ns`` is when the tick was due: how long the steps took must not show in the
+        motion."""
         robot = self._robot
         if robot is None:
             return None
         dt_s = self.settings.tick_ns / SECOND
-        now_ns = self._clock.now_ns()
         state = self.ladder.state
         if not self._following:
             if state == State.STOPPED or self._paused or not self._is_fresh(robot, now_ns):
@@ -290,8 +291,8 @@ class ControlLoop:
         self._path_twist = sample.twist.tolist()
         return self.envelope.limit(sample.pose, sample.twist * self._path.rate, dt_s)
 
-    def _command(self, limited: Limited | None) -> Command:
-        due_ns = self._clock.now_ns() + self.settings.tick_ns
+    def _command(self, limited: Limited | None, tick_due_ns: int) -> Command:
+        due_ns = tick_due_ns + self.settings.tick_ns
         stopped = self.ladder.state == State.STOPPED or self._paused
         if stopped and (limited is None or self.envelope.standing):
             self._following = False

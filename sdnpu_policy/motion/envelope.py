@@ -28,6 +28,8 @@ _NORM_TOLERANCE = 0.01
 _ROUNDING_M = 1e-9
 """How far beyond a wall a point still counts as on it."""
 _HALVINGS = 12
+_STANDS = 1e-9
+"""A slower velocity (m/s, rad/s) is rounding: a picometre a tick."""
 
 
 class Reason(IntEnum):
@@ -154,8 +156,8 @@ class Envelope:
 
     @property
     def standing(self) -> bool:
-        """Whether the commanded velocity is zero."""
-        return self._v == ZERO and self._w == ZERO
+        """Whether the commanded velocity is zero, but for rounding."""
+        return max(map(abs, self._v)) < _STANDS and max(map(abs, self._w)) < _STANDS
 
     def limit(self, desired: Floats, twist: Floats | None, dt_s: float) -> Limited:
         """One tick towards ``desired``.

@@ -352,3 +352,12 @@ def test_an_arm_placed_outside_never_goes_farther_out(seed: int) -> None:
     assert (poses[:, 1] <= 0.5 + 1e-8).all()
     assert (poses[:, 2] <= 0.65 + 1e-8).all()
     assert np.linalg.norm(poses[:, :3], axis=1).max() <= np.linalg.norm(parked[:3]) + 1e-8
+
+
+def test_an_arm_held_on_a_turned_pose_counts_as_standing_in_spite_of_rounding() -> None:
+    pose = np.array([0.553778068, -0.0411526012, 0.130453724, -0.907766054, 0.419474994, -6.72525e-4, 1.03326e-3])
+    pose[3:] /= np.linalg.norm(pose[3:])
+    envelope = placed(pose)
+    for tick in range(50):
+        envelope.limit(pose + np.array([0, 0, 0, 1e-17 * (tick % 3), 0, 0, 0]), np.zeros(6), DT)
+    assert envelope.standing
