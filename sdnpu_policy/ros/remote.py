@@ -70,10 +70,13 @@ class Remote:
         rclpy.try_shutdown()
 
     def spin(self, seconds: float) -> None:
-        """Receive for so long."""
+        """Receive for so long, and what is there at least."""
         end_s = time.monotonic() + seconds
-        while (left_s := end_s - time.monotonic()) > 0:
-            self._executor.spin_once(timeout_sec=left_s)
+        while True:
+            left_s = end_s - time.monotonic()
+            self._executor.spin_once(timeout_sec=max(0.0, left_s))
+            if left_s <= 0:
+                return
 
     def transition(self, name: str, timeout_s: float = 90.0) -> None:
         """One of TRANSITIONS.

@@ -134,14 +134,15 @@ class DemoCell:
         """
         end_s = time.monotonic() + timeout_s
         with ControlChannel(self.address) as channel:
-            for sample in channel.subscribe(hz=125.0, timeout_s=1.0):
+            for number, sample in enumerate(channel.subscribe(hz=125.0, timeout_s=1.0)):
                 if not see(float(sample["t"]), ur_to_pose(np.asarray(sample["pose"], np.float64))):
                     return
                 if time.monotonic() > end_s:
                     return
-                for name in self.children:
-                    self._require(name)
-                self.remote.spin(0.0)
+                if number % 12 == 0:
+                    for name in self.children:
+                        self._require(name)
+                    self.remote.spin(0.0)
 
     def _require(self, name: str) -> None:
         child = self.children[name]
