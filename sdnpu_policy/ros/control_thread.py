@@ -41,6 +41,7 @@ class ControlThread:
         external_robot: Callable[[], RobotView | None],
         publish: Callable[[NDArray[np.float64]], None],
         realtime_priority: int,
+        cpus: set[int] | None,
     ) -> None:
         self.perception = perception
         self.arm = arm
@@ -52,6 +53,7 @@ class ControlThread:
         self._clock = clock
         self._tick_ns = tick_ns
         self._realtime_priority = realtime_priority
+        self._cpus = cpus
         self._external_robot = external_robot
         self._publish = publish
         self._robot: RobotView | None = None
@@ -87,7 +89,7 @@ class ControlThread:
             traceback.print_exc()
 
     def _tick_on(self) -> None:
-        self.realtime = request_realtime(self._realtime_priority)
+        self.realtime = request_realtime(self._realtime_priority, cpus=self._cpus)
         due_ns = self._clock.now_ns()
         while not self._stop:
             due_ns += self._tick_ns
