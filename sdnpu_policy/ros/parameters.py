@@ -62,16 +62,19 @@ PARAMETERS: dict[str, Spec] = {
     "tick_log": Spec("", "write a log of every tick to this .npz file when the node is deactivated; empty: none"),
     "realtime_priority": Spec(
         40,
-        "SCHED_FIFO priority of the tick, where the system allows it; the step runs 10 below, the arm process 10 above; "
-        "0: off",
+        "SCHED_FIFO priority of the tick, where the system allows it; the step runs 10 below; 0: off",
         0,
-        89,
+        99,
+    ),
+    "pin_to_last_cpu": Spec(True, "with real-time priority: tick and step run on the machine's last CPU alone"),
+    "arm_realtime_priority": Spec(
+        0, "SCHED_FIFO priority of the arm process, ur_rtde's threads included; 0: off", 0, 99
     ),
     # the plan and the ladder
     "plan_lead_ms": Spec(
         40.0, "the plan is sampled this far ahead, to make up for the servo's lag", 0.0, 500.0, live=True
     ),
-    "plan_blend_ms": Spec(100.0, "a new chunk is blended into the plan over this time", 0.0, 2000.0),
+    "plan_blend_ms": Spec(60.0, "a new chunk is blended into the plan over this time", 0.0, 2000.0),
     "plan_max_age_ms": Spec(400.0, "no motion along a plan whose image is older", 10.0, 10000.0),
     "condition_max_age_ms": Spec(250.0, "a condition whose image is older counts as stale", 10.0, 10000.0),
     "robot_max_age_ms": Spec(100.0, "a robot state older than this counts as lost", 10.0, 10000.0),
@@ -114,8 +117,8 @@ PARAMETERS: dict[str, Spec] = {
     "arm_max_acceleration_m_s2": Spec(4.0, "the 500 Hz stream's own limit", 0.01, 50.0),
     "arm_max_jerk_m_s3": Spec(200.0, "the 500 Hz stream's own limit", 1.0, 10000.0),
     "arm_max_angular_speed_rad_s": Spec(1.8, "the 500 Hz stream's own limit", 0.001, 10.0),
-    "arm_max_angular_acceleration_rad_s2": Spec(25.0, "the 500 Hz stream's own limit", 0.01, 500.0),
-    "arm_max_angular_jerk_rad_s3": Spec(1000.0, "the 500 Hz stream's own limit", 1.0, 50000.0),
+    "arm_max_angular_acceleration_rad_s2": Spec(60.0, "the 500 Hz stream's own limit", 0.01, 500.0),
+    "arm_max_angular_jerk_rad_s3": Spec(6000.0, "the 500 Hz stream's own limit", 1.0, 50000.0),
     "arm_target_timeout_ms": Spec(60.0, "the arm process brakes when no target came for this long", 8.0, 1000.0),
     "robot_watchdog_hz": Spec(5.0, "the robot stops by itself when writes come less often", 2.0, 100.0),
     "connect_timeout_s": Spec(10.0, "time to connect to the robot", 1.0, 60.0),

@@ -234,7 +234,7 @@ def main() -> int:
     next_status_ns = 0
     while not stop.is_set() and not states.writer_gone:
         try:
-            executor.spin_once(timeout_sec=0.02)
+            executor.spin_once(timeout_sec=0.05)
         except ExternalShutdownException:
             break
         perception.take_robot_states()

@@ -23,7 +23,7 @@ from sdnpu_policy.npu.durations import StepStatistics
 from sdnpu_policy.npu.latency import late_steps
 from sdnpu_policy.npu.providers import Session, check_golden, describe, input_shapes, open_session, warm_up
 from sdnpu_policy.npu.stepper import Stepper
-from sdnpu_policy.realtime import request_realtime
+from sdnpu_policy.realtime import last_cpu, request_realtime
 from sdnpu_policy.ros.assembly import arm_settings, make_loop, perception_settings
 from sdnpu_policy.ros.control_thread import ControlThread
 from sdnpu_policy.ros.links import ArmLink, PerceptionLink
@@ -64,10 +64,11 @@ class Runtime:
         if values["late_probability"] > 0.0 and values["late_ms"] > 0.0:
             run = late_steps(run, values["late_probability"], values["late_ms"], values["seed"])
         self._stepper = Stepper(run, self._clock)
-        if (
-            not session.placement.simulated
-        ):  # a simulator computes for seconds on end, which no real-time thread may
-            request_realtime(values["realtime_priority"] - 10, self._stepper.native_id)
+        last = last_cpu()
+        self._cpus = {last} if values["pin_to_last_cpu"] and last is not None else None
+        # a simulator computes for seconds on end, which no real-time thread may
+        if not session.placement.simulated:
+            request_realtime(values["realtime_priority"] - 10, self._stepper.native_id, cpus=self._cpus)
         self.log = TickLog(LOG_TICKS)
         self.denoiser: SlicedDenoiser
         self.loop: ControlLoop
@@ -134,6 +135,7 @@ class Runtime:
             external_robot=lambda: self.external_robot,
             publish=publish,
             realtime_priority=self.values["realtime_priority"],
+            cpus=self._cpus,
         )
         self._thread.start()
 

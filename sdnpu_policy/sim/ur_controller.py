@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import gc
 import ipaddress
+import os
 import sys
 import time
 from collections.abc import Sequence
 
 from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.process import install_stop_handlers
-from sdnpu_policy.realtime import request_realtime
+from sdnpu_policy.realtime import last_cpu, request_realtime
 
 from .ur_control_channel import ControlChannel, Timing
 from .ur_dashboard import Dashboard, ScriptPort
@@ -110,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     controller.robot.remote_control = not options.local
     # A robot's controller is a computer of its own: whatever else this machine does must not make the arm late.
-    request_realtime(REALTIME_PRIORITY)
+    others = {cpu for cpu in os.sched_getaffinity(0) if cpu != last_cpu()}
+    request_realtime(REALTIME_PRIORITY, cpus=others)
     try:
         serve(controller)
     finally:
