@@ -74,7 +74,7 @@ PARAMETERS: dict[str, Spec] = {
     "plan_lead_ms": Spec(
         40.0, "the plan is sampled this far ahead, to make up for the servo's lag", 0.0, 500.0, live=True
     ),
-    "plan_blend_ms": Spec(60.0, "a new chunk is blended into the plan over this time", 0.0, 2000.0),
+    "plan_blend_ms": Spec(100.0, "a new chunk is blended into the plan over this time", 0.0, 2000.0),
     "plan_max_age_ms": Spec(400.0, "no motion along a plan whose image is older", 10.0, 10000.0),
     "condition_max_age_ms": Spec(250.0, "a condition whose image is older counts as stale", 10.0, 10000.0),
     "robot_max_age_ms": Spec(100.0, "a robot state older than this counts as lost", 10.0, 10000.0),
