@@ -90,7 +90,7 @@ def _try_dashboard(robot_ip: str, end_s: float) -> None:
     safety, mode = (answer.rpartition(":")[2].strip().upper() for answer in answers[:2])
     if safety not in ("NORMAL", "REDUCED"):
         code, remedy = _SAFETY_MODES.get(safety, (ArmFault.SAFETY_FAULT, "see the pendant and its log"))
-        raise NotReadyError(code, f"{robot} is in safety mode {safety or 'unknown'}: {remedy}")
+        raise NotReadyError(code, f"{robot} is in {_in_words(safety)}: {remedy}")
     if mode != "RUNNING":
         raise NotReadyError(
             ArmFault.NOT_RUNNING,
@@ -134,3 +134,10 @@ def _failed(robot_ip: str, port: int, name: str, error: OSError) -> NotReadyErro
         f"robot_ip {robot_ip}: cannot connect to port {port} ({name}): {why}: is this the robot's address, is it "
         "switched on, are its services enabled?",
     )
+
+
+def _in_words(safety_mode: str) -> str:
+    """The dashboard's PROTECTIVE_STOP as a person says it; other modes by their name."""
+    if safety_mode.endswith("_STOP"):
+        return safety_mode.lower().replace("_", " ")
+    return f"safety mode {safety_mode or 'unknown'}"
