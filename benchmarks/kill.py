@@ -61,10 +61,9 @@ def main() -> int:
         worst = runs.max(axis=0)
         good = worst[0] <= limit_s and worst[1] <= speed_limit and worst[2] <= acceleration_limit
         holds &= bool(good)
-        print(
-            f"{victim:10} stands after {np.round(runs[:, 0], 3).tolist()} s, limit {limit_s} s; "
-            f"at most {worst[1]:.3f} m/s, {worst[2]:.2f} m/s^2 (limits {speed_limit:g}, {acceleration_limit:g}): {'holds' if good else 'BROKEN'}"
-        )
+        print(f"{victim}: stands after {np.round(runs[:, 0], 3).tolist()} s, limit {limit_s} s;", end=" ")
+        print(f"at most {worst[1]:.3f} m/s and {worst[2]:.2f} m/s^2,", end=" ")
+        print(f"limits {speed_limit:g} and {acceleration_limit:g}: {'holds' if good else 'BROKEN'}")
     return 0 if holds else 1
 
 
