@@ -25,8 +25,6 @@ _POST_EVERY = 2
 cycle's cost."""
 _HUNG_S = 1.0
 """A cycle that takes longer never ends; the kernel then ends the process, and the robot's watchdog stops the arm."""
-_MOST_STEPS = 3
-"""Periods' way that a cycle may make at once, when one or two were missed; more would be a jump."""
 _TELL_NS = 20 * MS
 """How long a refused servo call may wait for the controller to say why."""
 _REST_M_S, _REST_RAD_S = 0.003, 0.02
@@ -73,7 +71,6 @@ class Session:
         self._target: Floats | None = None
         self._leaving = False
         self._stands_since_ns = 0
-        self._steps = 1
         self._watchdog_ns = round(SECOND / settings.watchdog_hz)
         self._began_ns = 0
         self._longest_gap_ns = 0
@@ -144,7 +141,6 @@ class Session:
         if late_ns > period_ns // 2:
             reporter.late_cycles += 1
         missed = max(0, late_ns // period_ns)
-        self._steps = min(1 + missed, _MOST_STEPS)
         due_ns += missed * period_ns
         signal.setitimer(signal.ITIMER_REAL, _HUNG_S)
         return due_ns
@@ -179,9 +175,7 @@ class Session:
                 self._link.kick()  # the target was refused
                 return None
         else:
-            for early in range(self._steps - 1, 0, -1):
-                streamer.step(due_ns - early * self._period_ns, letter)
-                letter = None
+            # After missed cycles too, one period's way and no more: the robot must not be asked to make them up.
             setpoint = streamer.step(due_ns, letter)
         if not self._link.servo(setpoint.pose):
             return self._why_refused(setpoint)
