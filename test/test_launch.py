@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.tools.cell_processes import ProcessSpec, mock_hardware, parameter_files, policy_process
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -186,11 +187,18 @@ def test_a_command_line_without_ros_has_no_ros_arguments() -> None:
     assert controller.command() == [sys.executable, "-m", controller.module, "--address", "127.0.5.1"]
 
 
-def test_a_users_parameter_file_comes_last_so_that_it_wins() -> None:
-    files = parameter_files("my_cell.yaml")
+def test_a_users_parameter_file_comes_last_so_that_it_wins(tmp_path: Path) -> None:
+    mine = tmp_path / "my_cell.yaml"
+    mine.write_text("/**:\n  ros__parameters: {}\n")
+    files = parameter_files(str(mine))
     assert [path.name for path in files] == ["policy.yaml", "ur5e.yaml", "my_cell.yaml"]
-    started = read_spec(policy_process(params_file="my_cell.yaml"))
+    started = read_spec(policy_process(params_file=str(mine)))
     assert started.files == [str(path) for path in files]
+
+
+def test_a_parameter_file_that_is_not_there_is_refused_by_name() -> None:
+    with pytest.raises(SdnpuError, match=r"my_cel\.yaml"):
+        parameter_files("my_cel.yaml")
 
 
 def test_camera_topics_lie_under_camera_where_the_shipped_parameters_expect_them() -> None:

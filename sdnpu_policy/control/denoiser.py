@@ -18,8 +18,8 @@ from sdnpu_policy.motion.actions import ActionSpec, decode_actions
 from sdnpu_policy.motion.plan import Chunk
 from sdnpu_policy.npu.stepper import StepRunner
 
-BLOCK_LIMIT_NS = 10 * SECOND
-"""How long ``block`` waits for a step before it gives up: long enough for any step that still comes."""
+BLOCK_LIMIT_NS = 1 * SECOND
+"""How long ``block`` waits for a step in a tick: the arm has braked by itself long before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,10 @@ class ControlLoop:
         now_ns = self._clock.now_ns()
         robot = self._robot
         plan_ns = self._path.plan_ns(now_ns)
+        # Taken in one go each, so that a request of another thread is in this tick or in the next.
+        stop_reason, self._stop_reason = self._stop_reason, ""
+        gone, self._process_gone = self._process_gone, ""
+        reset, self._reset = self._reset, False
         image_ns = self._newest_image_ns
         seen = Seen(
             now_ns=now_ns,
@@ -240,14 +244,12 @@ class ControlLoop:
             bad_in_a_row=self._bad_in_a_row,
             standing=not self._following or self.envelope.standing,
             paused=self._paused,
-            stop=self._stop_reason,
-            process_gone=self._process_gone,
-            reset=self._reset,
+            stop=stop_reason,
+            process_gone=gone,
+            reset=reset,
         )
-        if self._reset:
+        if reset:
             self.reset_refusal = reset_refusal(self.ladder, seen)
-        self._stop_reason = self._process_gone = ""
-        self._reset = False
         before = self.ladder.state
         self.ladder = advance(self.ladder, seen, self.ladder_settings)
         if self.ladder.state == before:

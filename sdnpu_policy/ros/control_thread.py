@@ -118,7 +118,7 @@ class ControlThread:
         if letter is not None:
             self.perception.states.post(letter.value, letter.stamp_ns)
             self._robot = robot_view(letter)
-        elif arm.states.writer_gone and self._robot is not None and not self._robot.fault:
+        elif arm.states.writer_gone and not arm.child.alive and self._robot is not None and not self._robot.fault:
             old = self._robot
             self._robot = RobotView(old.pose, old.stamp_ns, servo_on=False, fault=arm.fault_text())
         return self._robot

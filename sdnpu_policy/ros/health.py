@@ -73,6 +73,8 @@ def _steps(runtime: Runtime) -> Part:
 
 def _images(runtime: Runtime, active: bool) -> Part:
     status = runtime.perception_status
+    if not runtime.perception_alive:
+        return "images", ERROR, "the perception process is not running: call ~/reset", {}
     if status is None:
         return "images", STALE, "no word from perception yet", {}
     values = {name: status[name].item() for name in status.dtype.names if name not in ("detail", "ready", "fatal")}

@@ -7,6 +7,7 @@ read when the node is configured and are refused from then on, so that no change
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,10 +120,13 @@ PARAMETERS: dict[str, Spec] = {
     "arm_max_angular_speed_rad_s": Spec(1.8, "the 500 Hz stream's own limit", 0.001, 10.0),
     "arm_max_angular_acceleration_rad_s2": Spec(60.0, "the 500 Hz stream's own limit", 0.01, 500.0),
     "arm_max_angular_jerk_rad_s3": Spec(6000.0, "the 500 Hz stream's own limit", 1.0, 50000.0),
-    "arm_target_timeout_ms": Spec(60.0, "the arm process brakes when no target came for this long", 8.0, 1000.0),
+    "arm_target_timeout_ms": Spec(40.0, "the arm process brakes when no target came for this long", 8.0, 1000.0),
     "robot_watchdog_hz": Spec(5.0, "the robot stops by itself when writes come less often", 2.0, 100.0),
     "connect_timeout_s": Spec(10.0, "time to connect to the robot", 1.0, 60.0),
 }
+
+FOREIGN = ("use_sim_time", "start_type_description_service", "qos_overrides.")
+"""Parameters that every ROS node has, and those of the perception process."""
 
 
 def problem_with(name: str, value: object) -> str | None:
@@ -161,6 +165,11 @@ def conflict_in(values: Mapping[str, Any]) -> str | None:
                 f"parameter '{smaller}' ({values[smaller]:g}) is larger than '{larger}' ({values[larger]:g}): "
                 "it must be at most as large"
             )
+    if 2 * values["tick_ms"] > values["arm_target_timeout_ms"]:
+        return (
+            f"parameter 'arm_target_timeout_ms' ({values['arm_target_timeout_ms']:g}) is less than two ticks of "
+            f"'tick_ms' ({values['tick_ms']:g}): the arm would brake between targets"
+        )
     for axis, low, high in zip("xyz", values["workspace_min_m"], values["workspace_max_m"], strict=True):
         if low >= high:
             return (
@@ -189,6 +198,12 @@ def declare_parameters(node: Node, configured: Callable[[], bool]) -> None:
         problem = problem_with(name, node.get_parameter(name).value)
         if problem:
             raise SdnpuError(problem)
+
+    for name in node._parameter_overrides:
+        if name not in PARAMETERS and not name.startswith(FOREIGN):
+            near = difflib.get_close_matches(name, PARAMETERS, 1)
+            hint = f"; is '{near[0]}' meant?" if near else ""
+            raise SdnpuError(f"there is no parameter '{name}'{hint}")
 
     def check(changes: list[RclParameter]) -> SetParametersResult:
         for change in changes:

@@ -130,10 +130,12 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]  # rclpy has no type info
 
     def close(self) -> None:
         """Stop the arm and the processes, from whatever state."""
-        self._deactivate()
-        runtime, self.runtime = self.runtime, None
-        if runtime is not None:
-            runtime.close()
+        try:
+            self._deactivate()
+        finally:
+            runtime, self.runtime = self.runtime, None
+            if runtime is not None:
+                runtime.close()
 
     # Topics
 
@@ -266,7 +268,11 @@ def _perception_arguments(node_name: str, use_sim_time: bool) -> list[str]:
 def main() -> int:
     """Run the node until SIGINT or SIGTERM: then the arm is stopped, a last target published, exit status 0."""
     # rclpy's own handlers would tear the context down before the last target is out.
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    except Exception as error:  # a parameter file that is not there or not YAML, an argument that is none
+        print(f"sdnpu_policy: error: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 2
     stop = install_stop_handlers()
     try:
         node = PolicyNode()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sdnpu_policy.clock import MS, SECOND, SteadyClock
 from sdnpu_policy.control.denoiser import SlicedDenoiser
 from sdnpu_policy.control.loop import ControlLoop, RobotView
 from sdnpu_policy.control.tick_log import TickLog
-from sdnpu_policy.control.watchdog import Ladder, State
+from sdnpu_policy.control.watchdog import Cause, Ladder, State
 from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.npu.durations import StepStatistics
 from sdnpu_policy.npu.latency import late_steps
@@ -32,6 +33,8 @@ from sdnpu_policy.share import policy_path
 
 PERCEPTION_READY_S = 60.0
 """Loading an encoder on an NPU may take its compilation."""
+LAST_STEP_NS = 10 * SECOND
+"""A simulated step takes seconds."""
 RESET_TRIES = 50
 """The arm may still be braking, and a new arm process's first state is on its way."""
 LOG_TICKS = 262_144
@@ -118,14 +121,19 @@ class Runtime:
         Raises:
             SdnpuError: the network computes wrongly, or the robot can't be had.
         """
+        if not self._stepper.wait_until(self._clock.now_ns() + LAST_STEP_NS):
+            raise SdnpuError(
+                "a denoiser step of the last activation has not come back: clean up and configure again"
+            )
+        self._stepper.take()
         golden = load_golden(self.bundle, "denoiser")
-        if golden is not None and not self._stepper.busy:
+        if golden is not None:
             self.golden_snr_db = check_golden(self.session, golden.inputs, golden.outputs, golden.min_snr_db)
-        self._arm = self._start_arm()
         self._revive_perception()
         self.denoiser, self.loop = make_loop(
             self.values, self.bundle, self.session, self._stepper, self._clock, self.log
         )
+        self._arm = self._start_arm()  # the last that can fail: it holds the robot
         self._thread = ControlThread(
             loop=self.loop,
             clock=self._clock,
@@ -153,7 +161,10 @@ class Runtime:
             self._arm.shut_down()
             self._arm = None
         if self.values["tick_log"] and self.log.ticks:
-            self.log.save(Path(self.values["tick_log"]))
+            try:
+                self.log.save(Path(self.values["tick_log"]))
+            except OSError as error:
+                self._say(f"parameter 'tick_log': {self.values['tick_log']} can't be written: {error.strerror}")
 
     def close(self) -> None:
         """End the perception process and give the network back. The node is deactivated before."""
@@ -185,7 +196,7 @@ class Runtime:
                 return f"{self.state_text()}; the node goes on once image and robot state are fresh"
             self.loop.request_reset()
             time.sleep(3 * self.values["tick_ms"] / 1e3)
-        raise SdnpuError(f"not reset: {self.loop.reset_refusal}")
+        raise SdnpuError(f"not reset: {self.loop.reset_refusal or 'the control thread does not answer'}")
 
     def stop(self, reason: str) -> str:
         """Brake and stop; needs a reset."""
@@ -218,8 +229,15 @@ class Runtime:
     def watch_children(self) -> None:
         """Stop when a process died; perception is started again at once, the arm only by ~/reset."""
         thread = self._thread
-        if thread is not None and thread.crash:
-            self._say(f"the control thread ended: {thread.crash}")
+        if thread is not None and thread.crash and self.loop.ladder.state != State.STOPPED:
+            text = f"the control thread: {thread.crash}"
+            self._say(text)
+            ladder = self.loop.ladder
+            self.loop.ladder = replace(
+                ladder, previous=ladder.state, state=State.STOPPED, cause=Cause.PROCESS_GONE, detail=text
+            )
+            if self._arm is not None:
+                self._arm.shut_down()
         if self._perception.child.alive or not self._perception.statuses.writer_gone:
             return
         text = f"the perception process {self._perception.child.describe_exit()}"
@@ -291,6 +309,11 @@ class Runtime:
         if letter is not None:
             self._perception_status = letter.value
         return self._perception_status
+
+    @property
+    def perception_alive(self) -> bool:
+        """The perception process runs."""
+        return self._perception.child.alive
 
     @property
     def arm(self) -> ArmLink | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sdnpu_policy.errors import SdnpuError
 from sdnpu_policy.share import share_path
 
 POLICY_NODE = "sdnpu_policy"
@@ -55,6 +56,8 @@ class ProcessSpec:
 
 def parameter_files(extra: str = "") -> tuple[Path, ...]:
     """The shipped parameter files, then the user's own, whose values win."""
+    if extra and not Path(extra).is_file():
+        raise SdnpuError(f"params_file '{extra}' is not a file")  # launch_ros would go on without it
     files = (share_path("config/policy.yaml"), share_path("config/ur5e.yaml"))
     return (*files, Path(extra)) if extra else files
 

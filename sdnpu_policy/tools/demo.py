@@ -27,6 +27,8 @@ from sdnpu_policy.tools.demo_report import Episode, conclude
 PROVIDERS = ("cpu", "qnn", "openvino")
 ON_LATE = ("coast", "hold", "block")
 EPISODE_WALL_S = 20.0
+OWN_PARAMETERS = ("robot_ip", "output", "tick_log")
+"""A demo never reaches a real robot."""
 
 
 def demo(
@@ -47,7 +49,10 @@ def demo(
 ) -> None:
     """Run the reference policy on a simulated robot cell, and print what came of it."""
     parameters = _parameters(provider, policy, late, on_late, steps_per_tick, seed, param or [])
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SdnpuError(f"--out {out} can't be a directory: {error.strerror}") from None
     parameters["tick_log"] = str((out / "ticks.npz").resolve())
     for old in ("ticks.npz", "record.npz", "summary.json", "report.html"):
         (out / old).unlink(missing_ok=True)
@@ -89,6 +94,8 @@ def _parameters(
         parameters["late_probability"], parameters["late_ms"] = parse_late(late)
     for item in given:
         name, equals, value = item.partition("=")
+        if name in OWN_PARAMETERS:
+            raise SdnpuError(f"--param {name}: the demo sets it itself, for the simulated robot")
         if not equals:
             raise SdnpuError(f"--param is '{item}': NAME=VALUE is needed")
         try:
@@ -133,7 +140,9 @@ def _episode(cell: DemoCell, scene: Scene, page: Any) -> Episode:
         return judge.feed(t_s, pose).outcome is Outcome.RUNNING
 
     if cell.remote.state == "STOPPED":
-        cell.remote.trigger("reset")
+        done, message = cell.remote.trigger("reset")
+        if not done:
+            raise SdnpuError(f"the policy node could not be reset: {message}")
     cell.resume()
     cell.watch(see, EPISODE_WALL_S)
     cell.pause()

@@ -100,12 +100,17 @@ class DemoCell:
 
     def start_policy(self) -> None:
         """Start the policy node, also again after it died."""
-        parameters: dict[str, Any] = {"robot_ip": self.address, **(self.options.parameters or {})}
+        parameters: dict[str, Any] = {**(self.options.parameters or {}), "robot_ip": self.address}
         self._start(policy_process(parameters=parameters, params_file=self.options.params_file))
 
     def bring_up(self) -> None:
         """Configure and activate the policy node, paused: the arm is released until `resume`."""
         self._require("policy_node")
+        try:
+            self.remote.lifecycle_state()
+        except SdnpuError:
+            self._require("policy_node")
+            raise
         self.remote.transition("configure")
         self.remote.transition("activate")
         self.pause()

@@ -213,3 +213,17 @@ def test_only_live_parameters_change_while_configured(start: Any) -> None:
     with pytest.raises(SdnpuError, match="one of coast, hold, block"):
         cell.remote.set_parameters("sdnpu_policy", {"on_late": "panic"})
     cell.remote.set_parameters("sdnpu_policy", {"on_late": "hold"})
+
+
+def test_a_parameter_that_does_not_exist_ends_the_node_with_the_name_that_is_meant(start: Any) -> None:
+    cell = start(max_speed_ms=0.1)
+    assert cell.children["policy_node"].wait(WAIT_S) == 2
+    assert "max_speed_ms" in log_of(cell) and "max_speed_m_s" in log_of(cell) and "Traceback" not in log_of(cell)
+
+
+def test_a_deactivated_node_can_be_activated_again(start: Any) -> None:
+    cell = start(late_probability=1.0, late_ms=300.0)
+    cell.bring_up()
+    cell.remote.transition("deactivate")
+    cell.remote.transition("activate")
+    assert cell.remote.lifecycle_state() == "active"
