@@ -25,7 +25,8 @@ demo: $(VENV)/ready
 	$(RUN) $(BIN)/sdnpu demo $(ARGS)
 
 test: $(VENV)/ready lint
-	$(RUN) ROS_PYTHON_CHECK_FIELDS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q $(ARGS)
+	$(RUN) ROS_PYTHON_CHECK_FIELDS=1 $(BIN)/python -m pytest -n $(JOBS) -q -m "not cell" $(ARGS)
+	$(RUN) ROS_PYTHON_CHECK_FIELDS=1 $(BIN)/python -m pytest -q -m cell $(ARGS)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -82,6 +82,16 @@ class PerceptionLink:
             self.statuses.wait(0.1)
         raise SdnpuError(f"the perception process was not ready after {timeout_s:g} s")
 
+    def wait_for_image(self, timeout_s: float) -> bool:
+        """Whether an image was received within this time."""
+        end_ns = time.monotonic_ns() + int(timeout_s * SECOND)
+        while time.monotonic_ns() < end_ns and not self.statuses.writer_gone:
+            letter = self.statuses.take()
+            if letter is not None and letter.value["images"]:
+                return True
+            self.statuses.wait(0.1)
+        return False
+
     def close(self) -> None:
         """End the process and forget its mailboxes."""
         for end in (self.conditions, self.statuses, self.states):

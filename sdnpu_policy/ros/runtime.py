@@ -33,6 +33,7 @@ from sdnpu_policy.share import policy_path
 
 PERCEPTION_READY_S = 60.0
 """Loading an encoder on an NPU may take its compilation."""
+PERCEPTION_TRIES, FIRST_IMAGE_S = 3, 6.0
 LAST_STEP_NS = 10 * SECOND
 """A simulated step takes seconds."""
 RESET_TRIES = 50
@@ -259,12 +260,17 @@ class Runtime:
     def _revive_perception(self) -> None:
         if self._perception.child.alive:
             return
-        dead, self._perception = self._perception, self._start_perception()
-        if self._thread is not None:
-            self._thread.perception = self._perception
-            time.sleep(2 * self.values["tick_ms"] / 1e3)  # the tick under way may still use the old mailboxes
-        dead.close()
-        self._perception.wait_ready(PERCEPTION_READY_S)
+        for _ in range(PERCEPTION_TRIES):
+            dead, self._perception = self._perception, self._start_perception()
+            if self._thread is not None:
+                self._thread.perception = self._perception
+                time.sleep(2 * self.values["tick_ms"] / 1e3)  # the tick under way may still use the old mailboxes
+            dead.close()
+            self._perception.wait_ready(PERCEPTION_READY_S)
+            if self._perception.wait_for_image(FIRST_IMAGE_S):
+                return
+            # A killed process can leave DDS's shared memory such that its successor is sent nothing; the next one is.
+            self._say("perception was started again and received no image")
 
     # What the node tells
 

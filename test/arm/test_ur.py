@@ -24,6 +24,8 @@ from sdnpu_policy.sim.ur_record import load_record
 
 from .conftest import LIMITS, Arm, Line, text_of
 
+pytestmark = pytest.mark.cell
+
 EXIT_S = 5.0
 MOVING_S = 0.4
 """Into a motion at 0.25 m/s."""

@@ -25,7 +25,7 @@ from sdnpu_policy.ros.parameters import PARAMETERS
 from sdnpu_policy.sim.cell import make_scene
 from sdnpu_policy.tools.demo_cell import CellOptions, DemoCell
 
-pytestmark = pytest.mark.xdist_group("cell")  # one cell at a time: it takes most of two cores
+pytestmark = pytest.mark.cell
 
 SPEED = float(str(PARAMETERS["arm_max_speed_m_s"].default))
 ACCELERATION = float(str(PARAMETERS["arm_max_acceleration_m_s2"].default))

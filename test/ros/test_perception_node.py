@@ -34,6 +34,8 @@ from sdnpu_policy.ros.links import PerceptionLink, text_of  # noqa: E402
 from sdnpu_policy.ros.parameters import PARAMETERS  # noqa: E402
 from sdnpu_policy.ros.qos import SENSOR_LATEST  # noqa: E402
 
+pytestmark = pytest.mark.cell
+
 REFERENCE = Path(__file__).resolve().parents[2] / "models" / "reference"
 CONDITION_SIZE = 64 + 18
 """The reference encoder's features and the state that is appended."""

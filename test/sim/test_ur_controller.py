@@ -348,6 +348,8 @@ def test_whatever_the_link_does_the_arm_stops_within_its_bounds(
         loopback,
         f"""
 import socket
+
+pytestmark = pytest.mark.cell
 receive, control = connect()
 control.setWatchdog(10.0)
 start = receive.getActualTCPPose()
