@@ -52,6 +52,8 @@ def stream(control, start, speed, seconds):
     return pose
 """
 
+pytestmark = pytest.mark.cell
+
 needs_ur_rtde = pytest.mark.skipif(
     importlib.util.find_spec("rtde_control") is None, reason="ur_rtde is not installed"
 )
@@ -349,7 +351,6 @@ def test_whatever_the_link_does_the_arm_stops_within_its_bounds(
         f"""
 import socket
 
-pytestmark = pytest.mark.cell
 receive, control = connect()
 control.setWatchdog(10.0)
 start = receive.getActualTCPPose()
