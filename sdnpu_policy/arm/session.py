@@ -140,9 +140,8 @@ class Session:
         reporter.cycles += 1
         if late_ns > period_ns // 2:
             reporter.late_cycles += 1
-        # A cycle that comes much too late shifts those after it: two setpoints in one of the robot's cycles would be
-        # twice the speed. What is lost by that is caught up within the limits.
-        if late_ns > period_ns // 2:
+            # Those after it are shifted: two setpoints in one of the robot's cycles would be twice the speed. What is
+            # lost by that is caught up within the limits.
             due_ns += late_ns
         signal.setitimer(signal.ITIMER_REAL, _HUNG_S)
         return due_ns
