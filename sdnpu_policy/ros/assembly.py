@@ -171,6 +171,7 @@ def arm_settings(values: dict[str, Any]) -> dict[str, Any]:
         "watchdog_hz": values["robot_watchdog_hz"],
         "connect_timeout_s": values["connect_timeout_s"],
         "max_step_m": values["max_step_m"],
+        "servo_stop_m_s2": 0.8 * values["arm_max_acceleration_m_s2"],
         "realtime_priority": values["arm_realtime_priority"],
         "limits": {
             "max_speed_m_s": values["arm_max_speed_m_s"],
