@@ -228,7 +228,7 @@ class Runtime:
     # Children
 
     def watch_children(self) -> None:
-        """Stop when a process died; perception is started again at once, the arm only by ~/reset."""
+        """Stop when a process died; ~/reset starts it again."""
         thread = self._thread
         if thread is not None and thread.crash and self.loop.ladder.state != State.STOPPED:
             text = f"the control thread: {thread.crash}"
