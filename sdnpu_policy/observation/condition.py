@@ -106,6 +106,11 @@ class ConditionMaker:
         appended = self._steps * self._state.width if self._state and manifest.encoder.append_state else 0
         self._condition = np.zeros(features + appended, np.float32)
 
+    @property
+    def size(self) -> int:
+        """Values of a condition."""
+        return self._condition.size
+
     def see(self, feature: str, rgb: Rgb, observed_ns: int) -> None:
         """Take a camera's picture (H, W, 3), taken at ``observed_ns``.
 

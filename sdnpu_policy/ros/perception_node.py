@@ -55,20 +55,19 @@ class Perception:
         self,
         settings: dict[str, Any],
         bundle: Bundle,
-        encoder: Session,
+        maker: ConditionMaker,
         conditions: Writer,
-        condition_size: int,
         states: Reader,
     ) -> None:
         self.bundle = bundle
         self.features = list(bundle.manifest.observation.cameras)
         self.status: Any = np.zeros((), PERCEPTION_STATUS)
-        self._maker = ConditionMaker(bundle, encoder)
+        self._maker = maker
         self._poses = PoseHistory(POSE_HISTORY)
         self._turned = bundle.manifest.action.frame == "base_link"
         self._conditions = conditions
         self._states = states
-        self._letter: Any = np.zeros((), condition_dtype(condition_size))
+        self._letter: Any = np.zeros((), condition_dtype(maker.size))
         self._max_pixels = settings["max_pixels"]
         limits = StampLimits(max_age_ms=settings["max_age_ms"], max_future_ms=settings["max_future_ms"])
         self._stamps = [StampWatch(limits) for _ in self.features]
@@ -216,8 +215,8 @@ def main() -> int:
     stop = install_stop_handlers()
     try:
         bundle, encoder = open_encoder(settings)
-        size = _condition_size(bundle, encoder)
-        conditions = Writer.from_fds(_fds(arguments.conditions), condition_dtype(size))
+        maker = ConditionMaker(bundle, encoder)
+        conditions = Writer.from_fds(_fds(arguments.conditions), condition_dtype(maker.size))
     except SdnpuError as error:
         status: Any = np.zeros((), PERCEPTION_STATUS)
         status["fatal"] = 1
@@ -226,7 +225,7 @@ def main() -> int:
         print(f"perception: error: {error}", file=sys.stderr)
         rclpy.try_shutdown()
         return 2
-    perception = Perception(settings, bundle, encoder, conditions, size, states)
+    perception = Perception(settings, bundle, maker, conditions, states)
     perception.status["ready"] = 1
     node = PerceptionNode(perception, settings["topics"], settings["transport"])
     executor = SingleThreadedExecutor()
@@ -248,17 +247,6 @@ def main() -> int:
     rclpy.try_shutdown()
     encoder.close()
     return 0
-
-
-def _condition_size(bundle: Bundle, encoder: Session) -> int:
-    output = encoder.outputs[bundle.manifest.encoder.output]
-    state = bundle.manifest.observation.state
-    appended = (
-        state.width * bundle.manifest.observation.n_obs_steps
-        if state and bundle.manifest.encoder.append_state
-        else 0
-    )
-    return int(output.size) + appended
 
 
 def _fds(text: str) -> tuple[int, ...]:
