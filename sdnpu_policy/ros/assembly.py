@@ -30,6 +30,9 @@ def action_spec(bundle: Bundle) -> ActionSpec:
         SdnpuError: its poses are in a frame the arm process does not speak.
     """
     action = bundle.manifest.action
+    if action.frame != "base":
+        # Its chunks would have to be turned back into 'base' before they reach the plan, or x and y are mirrored.
+        raise SdnpuError(f"{bundle.path}: action.frame is {action.frame!r}: only 'base' can be run so far")
     scale, offset = bundle.normalizers[action.feature].scale_offset()
     return ActionSpec(
         horizon=action.horizon,
